@@ -1,0 +1,113 @@
+package claims
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Guard is the (scope, token) under which a caller acts. The zero Guard stands for none.
+type Guard struct {
+	Scope string // scope key: encodeURIComponent(tenant):encodeURIComponent(id), or @instance:<uuid>
+	Token uint64 // fencing token: 1 for the first holder of the scope, +1 with every take
+}
+
+// InstancePrefix starts the scope of a process's own lease. '@' never comes out of encodeURIComponent, so that no
+// application scope can be mistaken for one.
+const InstancePrefix = "@instance:"
+
+// IsZero reports whether there is no guard.
+func (g Guard) IsZero() bool { return g == Guard{} }
+
+// Instance reports whether the scope is a process's own.
+func (g Guard) Instance() bool { return strings.HasPrefix(g.Scope, InstancePrefix) }
+
+// String is the wire form of a fencing token: <scopeKey>#<token>.
+func (g Guard) String() string { return g.Scope + "#" + strconv.FormatUint(g.Token, 10) }
+
+// maxScope bounds a scope key's length in bytes.
+const maxScope = 1024
+
+// ParseGuard reads the wire form <scopeKey>#<token> of an application's fencing token. Instance scopes are refused: no
+// application may act as a sidecar.
+func ParseGuard(s string) (Guard, error) {
+	scope, tok, ok := strings.Cut(s, "#")
+	if !ok {
+		return Guard{}, fmt.Errorf("fence token %q: want <scopeKey>#<token>", clip(s))
+	}
+	if _, _, err := SplitScope(scope); err != nil {
+		return Guard{}, err
+	}
+	n, err := strconv.ParseUint(tok, 10, 63)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != tok {
+		return Guard{}, fmt.Errorf("fence token %q: the part after # must be a decimal number from 1", clip(s))
+	}
+	return Guard{Scope: scope, Token: n}, nil
+}
+
+// ScopeKey joins tenant and id, each encoded as by encodeURIComponent (ECMA-262), so that no two pairs collide.
+func ScopeKey(tenant, id string) string {
+	return encodeURIComponent(tenant) + ":" + encodeURIComponent(id)
+}
+
+// SplitScope is the inverse of ScopeKey; it refuses text that ScopeKey would not have made.
+func SplitScope(scope string) (tenant, id string, err error) {
+	t, i, ok := strings.Cut(scope, ":")
+	if ok && len(scope) <= maxScope {
+		tenant, err1 := url.PathUnescape(t)
+		id, err2 := url.PathUnescape(i)
+		if err1 == nil && err2 == nil && id != "" && tenant != "" && ScopeKey(tenant, id) == scope {
+			return tenant, id, nil
+		}
+	}
+	return "", "", fmt.Errorf("scope key %q: want encodeURIComponent(tenant):encodeURIComponent(id)", clip(scope))
+}
+
+func encodeURIComponent(s string) string {
+	const plain = "-_.!~*'()"
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(plain, c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// clip shortens outside text for an error message.
+func clip(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "…"
+	}
+	return s
+}
+
+// LeaseStatus says what the store knows of a lease, seen by one guard.
+type LeaseStatus uint8
+
+const (
+	LeaseAbsent     LeaseStatus = iota // the scope or the token was never granted
+	LeaseLive                          // held under this very token and not expired
+	LeaseExpired                       // this token was the last one granted, its time has run out
+	LeaseSuperseded                    // a newer token was granted
+	LeaseReleased                      // given back under this token
+	LeaseFinished                      // the scope is finished: it is never granted again
+)
+
+func (s LeaseStatus) String() string {
+	return [...]string{"absent", "live", "expired", "superseded", "released", "finished"}[s]
+}
+
+// GuardView is a guard's standing in one snapshot of the store.
+type GuardView struct {
+	Status    LeaseStatus
+	Remaining time.Duration // until expiry, at the snapshot's store time; only where live
+}
+
+// Live reports whether the guard was live in the snapshot.
+func (v GuardView) Live() bool { return v.Status == LeaseLive }

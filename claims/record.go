@@ -1,0 +1,235 @@
+package claims
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+)
+
+// Key addresses a call. Both parts are compared byte by byte: case, accents, Unicode forms and trailing spaces never
+// merge two keys.
+type Key struct {
+	Tenant string
+	Call   string
+}
+
+func (k Key) String() string { return k.Tenant + "/" + k.Call }
+
+// MaxKey bounds a tenant's and a call key's length, in bytes.
+const MaxKey = 255
+
+// Check refuses what cannot be a key: empty, over MaxKey bytes, not UTF-8, or with a control character.
+func (k Key) Check() error {
+	for _, p := range []struct{ name, s string }{{"tenant", k.Tenant}, {"call key", k.Call}} {
+		switch {
+		case p.s == "":
+			return fmt.Errorf("%s is empty", p.name)
+		case len(p.s) > MaxKey:
+			return fmt.Errorf("%s has %d bytes, at most %d are allowed", p.name, len(p.s), MaxKey)
+		case !utf8.ValidString(p.s):
+			return fmt.Errorf("%s is not UTF-8", p.name)
+		}
+		for _, r := range p.s {
+			if r < 0x20 || r == 0x7f || r >= 0x80 && r < 0xa0 {
+				return fmt.Errorf("%s has a control character (U+%04X)", p.name, r)
+			}
+		}
+	}
+	return nil
+}
+
+// ClaimID is the random 128-bit name of one claim: a row is mine only by it.
+type ClaimID [16]byte
+
+// NewClaimID draws a claim id.
+func NewClaimID() (id ClaimID) {
+	rand.Read(id[:]) // never fails (crypto/rand, Go 1.24)
+	return id
+}
+
+func (id ClaimID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText writes the id in hex.
+func (id ClaimID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *ClaimID) UnmarshalText(b []byte) error {
+	if len(b) != 32 {
+		return fmt.Errorf("claim id has %d characters, want 32", len(b))
+	}
+	_, err := hex.Decode(id[:], b)
+	return err
+}
+
+// Field is one header line.
+type Field struct{ Name, Value string }
+
+// Answer is a complete answer of a gateway: the bytes that were on the wire, headers as a list of lines.
+type Answer struct {
+	Status int
+	Header []Field
+	Body   []byte // nil: not kept; empty: the gateway sent no bytes
+}
+
+// Facts are fixed at the first claim of a revision and read from there ever after.
+type Facts struct {
+	Gateway    string
+	Account    string
+	Route      string
+	GatewayKey string // the idempotency key that the gateway sees
+	Reference  string // what a lookup matches
+	// Retention is how long the gateway surely keeps the key (G3); 0: not declared.
+	Retention time.Duration
+	// SettleAfter is the longest late execution plus the lookup's index lag.
+	SettleAfter time.Duration
+	// Lookup holds what a lookup needs (object ids, amount, currency): never card data.
+	Lookup map[string]string
+}
+
+// Strict is f with the stricter of f's and the configured times: the shorter retention, the longer settling time.
+func (f Facts) Strict(configured Facts) Facts {
+	f.Retention = min(f.Retention, configured.Retention)
+	f.SettleAfter = max(f.SettleAfter, configured.SettleAfter)
+	return f
+}
+
+// Attempt is one numbered send of a call's revision.
+type Attempt struct {
+	Number  int
+	Claim   ClaimID
+	Sender  Guard
+	Guard   Guard
+	Started Now
+	// Deadline is when the sender has surely given up, by the store's clock.
+	Deadline time.Time
+	Outcome  Outcome
+	// Proof names what proved the outcome: answer, zero-bytes, stored-answer, lookup, evidence, operator.
+	Proof string
+	// Wrote says that a byte of the request was perhaps passed on. It is true from the claim on, until shown otherwise.
+	Wrote bool
+	// Refused marks a listed refusal of the gateway: it does not count against the attempts.
+	Refused bool
+	// InUse: the gateway said that another request with the key is in flight.
+	InUse  bool
+	Status int    // status of the gateway's answer, 0: none
+	Cause  string // why the outcome is what it is, one word (timeout, cut, dial, unlisted, …)
+}
+
+// Counts reports whether the attempt is one of the few that a revision has.
+func (a Attempt) Counts() bool { return a.Wrote && !a.Refused }
+
+// Doubtful reports whether the attempt has no proof of its own.
+func (a Attempt) Doubtful() bool { return a.Outcome == Unknown }
+
+// Evidence is a word about one attempt that came after its record had moved on, or from elsewhere.
+type Evidence struct {
+	Revision int
+	Attempt  int
+	Claim    ClaimID
+	Outcome  Outcome
+	Source   string // answer, notice, operator
+	At       Now
+	Answer   *Answer
+	Payment  string
+}
+
+// Review says why a person must decide.
+type Review struct {
+	Reason string
+	Since  Now
+}
+
+// Fingerprint is a keyed MAC over a canonical request.
+type Fingerprint struct {
+	KeyID     string // key of the ring it was made with
+	Canonical int    // version of the canonical form
+	MAC       []byte
+}
+
+// IsZero reports whether there is no fingerprint.
+func (f Fingerprint) IsZero() bool { return f.KeyID == "" && len(f.MAC) == 0 }
+
+// Record is all that is kept of a call.
+type Record struct {
+	Key     Key
+	Version int64 // 0: no record
+	State   State
+
+	// Revision counts from 1. Attempt numbers are of the current revision, from 1.
+	Revision int
+	Attempt  int
+	Claim    ClaimID
+	Sender   Guard
+	Deadline time.Time
+
+	// Scope is the application scope written at the first claim; "" where that came without a token.
+	Scope       string
+	Fingerprint Fingerprint
+	Facts       Facts
+	// FirstStarted is the store time of the revision's first claim: the gateway key's age counts from it.
+	FirstStarted Now
+	// Attempts are the current revision's, oldest first; see trim for what is dropped.
+	Attempts []Attempt
+	Evidence []Evidence
+
+	Answer *Answer
+	// Reconciled says that Answer was made from a lookup.
+	Reconciled bool
+	// Payment says where the money is: "", pending, done, failed, reversed.
+	Payment string
+
+	Misses   int // lookups in a row that missed
+	LastMiss time.Time
+	// NextCheck is when the sweeper looks next; moving it does not move the version.
+	NextCheck time.Time
+	Review    *Review
+
+	// Undo is the key of this call's undo, Undoes the key of the call that this one undoes.
+	Undo   string
+	Undoes string
+
+	Created Now
+	Updated Now
+}
+
+// Exists reports whether there is a record.
+func (r *Record) Exists() bool { return r.Version > 0 }
+
+// Mine reports whether the record's current attempt is the one named.
+func (r *Record) Mine(revision, attempt int, claim ClaimID) bool {
+	return r.Exists() && r.Revision == revision && r.Attempt == attempt && r.Claim == claim
+}
+
+// Clone is a deep copy: stores hand out nothing that they keep.
+func (r *Record) Clone() Record {
+	c := *r
+	c.Fingerprint.MAC = slices.Clone(r.Fingerprint.MAC)
+	c.Attempts = slices.Clone(r.Attempts)
+	c.Evidence = slices.Clone(r.Evidence)
+	for i := range c.Evidence {
+		c.Evidence[i].Answer = c.Evidence[i].Answer.Clone()
+	}
+	c.Answer = r.Answer.Clone()
+	if r.Facts.Lookup != nil {
+		c.Facts.Lookup = make(map[string]string, len(r.Facts.Lookup))
+		for k, v := range r.Facts.Lookup {
+			c.Facts.Lookup[k] = v
+		}
+	}
+	if r.Review != nil {
+		v := *r.Review
+		c.Review = &v
+	}
+	return c
+}
+
+// Clone is a deep copy that keeps "no body" and "empty body" apart.
+func (a *Answer) Clone() *Answer {
+	if a == nil {
+		return nil
+	}
+	return &Answer{Status: a.Status, Header: slices.Clone(a.Header), Body: slices.Clone(a.Body)}
+}

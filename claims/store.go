@@ -1,0 +1,176 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// View is one snapshot of a call.
+type View struct {
+	Record Record    // zero where there is none
+	Guard  GuardView // the asked guard's standing
+	Sender GuardView // the standing of Record.Sender
+	Now    Now
+}
+
+// Condition is what must hold in the transaction of a Swap, besides the versions.
+type Condition struct {
+	Guard  Guard // must be live; zero: not asked for (verdicts, evidence, the operator's word)
+	Sender Guard // the process's own lease, must be live; zero: not asked for
+	Dead   Guard // a sender that must not be live any more; zero: not asked for
+}
+
+// Write is one record's compare-and-set.
+type Write struct {
+	Version int64 // version that must be stored now; 0: no record must be there
+	Next    Record
+	// Claim marks the write of a claim: the store stamps the attempt's start and its deadline, its time + Timeout.
+	Claim   bool
+	Timeout time.Duration
+}
+
+// Stamp is the record as a store writes it at its time now. Every Store uses it, so that all stamp alike.
+func (w Write) Stamp(now Now) Record {
+	r := w.Next.Clone()
+	r.Version = w.Version + 1
+	r.Updated = now
+	if r.Created.IsZero() {
+		r.Created = now
+	}
+	if w.Claim {
+		r.Deadline = now.Store.Add(w.Timeout)
+		if r.FirstStarted.IsZero() {
+			r.FirstStarted = now
+		}
+		if n := len(r.Attempts); n > 0 {
+			r.Attempts[n-1].Started = now
+			r.Attempts[n-1].Deadline = r.Deadline
+		}
+		r.NextCheck = r.Deadline
+	}
+	return r
+}
+
+// Swapped is what a Swap found or wrote.
+type Swapped struct {
+	Records []Record // as written; after ErrLost as they stand, zero where there is none
+	Guard   GuardView
+	Sender  GuardView
+	Now     Now
+}
+
+// Sweep asks for calls that somebody has to look at.
+type Sweep struct {
+	Limit int
+	// A returned call's next check moves to now + Base doubled with every earlier check, at most Max.
+	Base, Max time.Duration
+}
+
+// Store keeps calls. Every method is one transaction of one database; times are the store's.
+//
+// An error that Refused does not report means perhaps applied: read again before deciding anything.
+type Store interface {
+	// Get reads a record, the standing of guard and of the record's sender, and the time, in one snapshot.
+	// A record that this version cannot read is ErrUnreadable.
+	Get(ctx context.Context, key Key, guard Guard) (View, error)
+
+	// Swap writes one record, or two for an undo's first claim (all or nothing), if their stored versions are the expected
+	// ones and the condition holds, and returns them as written. Named refusals, in the order in which they are checked:
+	// *FencedError (Guard, then Sender), ErrSenderLives, ErrLost. Rows are locked leases first, each kind in byte order.
+	Swap(ctx context.Context, cond Condition, writes ...Write) (Swapped, error)
+
+	// Unsettled returns the keys of calls that are unknown, or pending past their deadline, or hold success evidence that
+	// their state does not tell of, and whose next check is due; it moves the next check on without moving the version.
+	Unsettled(ctx context.Context, s Sweep) ([]Key, error)
+
+	// Prune drops the answers, not the outcomes, of at most limit settled calls that were last written before the given
+	// store time. Pending, unknown and review are never touched.
+	Prune(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// Lister browses calls for people. It is no part of any decision.
+type Lister interface {
+	// List returns at most limit calls of a tenant ("" for all), newest first, of the listed states (none: all).
+	List(ctx context.Context, tenant string, states []State, limit int) ([]Record, error)
+}
+
+// Lease is a scope's standing.
+type Lease struct {
+	Guard
+	Status    LeaseStatus // LeaseAbsent: never taken
+	Holder    string
+	Remaining time.Duration // until expiry, where live
+}
+
+// LeaseEvent is one line of the lease log. Renewals are not logged.
+type LeaseEvent struct {
+	Guard
+	Event  string // take (the scope was free), takeover (the last holder's time had run out), release, finish
+	Holder string
+	At     Now
+}
+
+// Leases grants scopes. Expiry is decided by the store's clock alone.
+type Leases interface {
+	// Acquire takes a free or expired scope: token + 1. Refusals: ErrHeld, ErrFinished.
+	Acquire(ctx context.Context, scope, holder string, ttl time.Duration) (Lease, error)
+	// Renew moves the expiry of a live lease to now + ttl, never back. An expired lease is not renewed: *FencedError.
+	Renew(ctx context.Context, g Guard, ttl time.Duration) (Lease, error)
+	// Release gives a live lease back; the token stays counted. Refusals: *FencedError; ErrCallsInFlight while a call of
+	// the scope is pending or unknown, or an attempt that was sent under this lease is pending.
+	Release(ctx context.Context, g Guard) error
+	// Finish ends a scope for good: it is never granted again. Refusals as Release.
+	Finish(ctx context.Context, g Guard) error
+	// State reads a scope.
+	State(ctx context.Context, scope string) (Lease, error)
+	// Log returns a scope's log, oldest first.
+	Log(ctx context.Context, scope string) ([]LeaseEvent, error)
+}
+
+// Backend is one database: calls and the leases that guard them, so that both are read in one transaction (A2).
+type Backend interface {
+	Store
+	Leases
+	Lister
+	// Keyring returns the realm and the fingerprint keys that the migration made.
+	Keyring() *Keyring
+	Close() error
+}
+
+// Named refusals of a Store or of Leases: nothing was applied.
+var (
+	ErrLost          = errors.New("another write of this record won")
+	ErrSenderLives   = errors.New("the attempt's sender is still live")
+	ErrHeld          = errors.New("the scope is held")
+	ErrFinished      = errors.New("the scope is finished")
+	ErrCallsInFlight = errors.New("calls of the scope are in flight")
+	ErrUnreadable    = errors.New("the record cannot be read by this version")
+	ErrBadScope      = errors.New("not a scope key")
+)
+
+// FencedError says that a guard was not live when the store looked.
+type FencedError struct {
+	Guard  Guard
+	Status LeaseStatus
+	Sender bool // it was the process's own lease
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("lease %s is %s", e.Guard, e.Status)
+}
+
+// Refused reports whether err is a named refusal, so that surely nothing was written. Any other error of a write means
+// perhaps applied.
+func Refused(err error) bool {
+	if _, ok := errors.AsType[*FencedError](err); ok {
+		return true
+	}
+	for _, r := range []error{ErrLost, ErrSenderLives, ErrHeld, ErrFinished, ErrCallsInFlight, ErrUnreadable, ErrBadScope} {
+		if errors.Is(err, r) {
+			return true
+		}
+	}
+	return false
+}
