@@ -17,6 +17,17 @@ func (n Now) Age(since Now) time.Duration {
 	return max(n.Store.Sub(since.Store), n.Wall.Sub(since.Wall))
 }
 
+// later is the later of both instants, clock by clock.
+func (n Now) later(m Now) Now {
+	if n.Store.After(m.Store) {
+		m.Store = n.Store
+	}
+	if n.Wall.After(m.Wall) {
+		m.Wall = n.Wall
+	}
+	return m
+}
+
 // IsZero reports whether the instant was never set.
 func (n Now) IsZero() bool { return n.Store.IsZero() }
 

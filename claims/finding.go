@@ -32,10 +32,14 @@ type LookupRules struct {
 	// Misses is how many lookups in a row must miss, MissGap apart.
 	Misses  int
 	MissGap time.Duration
+	// SettleAfter is the settling time as configured now; the longer of it and the record's counts.
+	SettleAfter time.Duration
 	// Keyed: the gateway deduplicates on the key (G1). Without it, absence after a written byte is a person's matter.
 	Keyed bool
 	// FirstStored: the gateway stores the first answer of a key, failures included (replay family a).
 	FirstStored bool
+	// NoWay: the route has neither a lookup nor a probe: nothing but a person or a notice can ever tell.
+	NoWay bool
 }
 
 // Verdict is a finding with what makes it applicable: the version that was read, and the store time that was read,

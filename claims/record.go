@@ -134,6 +134,12 @@ type Evidence struct {
 	At       Now
 	Answer   *Answer
 	Payment  string
+	// Stored: the answer is the stored first answer of its key, so that it speaks of every attempt.
+	Stored bool
+	// Note is a person's word: who, why, what was seen.
+	Note string
+	// Read says that a decision took it in.
+	Read bool
 }
 
 // Review says why a person must decide.
@@ -197,6 +203,17 @@ type Record struct {
 
 // Exists reports whether there is a record.
 func (r *Record) Exists() bool { return r.Version > 0 }
+
+// Unread reports whether the record holds success evidence that no decision has taken in: the sweeper must look at it,
+// and no claim or undo passes before.
+func (r *Record) Unread() bool {
+	for _, e := range r.Evidence {
+		if e.Outcome == Succeeded && !e.Read {
+			return true
+		}
+	}
+	return false
+}
 
 // Mine reports whether the record's current attempt is the one named.
 func (r *Record) Mine(revision, attempt int, claim ClaimID) bool {

@@ -31,13 +31,22 @@ type Write struct {
 	Timeout time.Duration
 }
 
-// Stamp is the record as a store writes it at its time now. Every Store uses it, so that all stamp alike.
+// Stamp is the record as a store writes it at its time now: whatever has no time yet gets that one. Every Store uses it,
+// so that all stamp alike.
 func (w Write) Stamp(now Now) Record {
 	r := w.Next.Clone()
 	r.Version = w.Version + 1
-	r.Updated = now
+	r.Updated = r.Updated.later(now) // a clock that stepped back stays noticed
 	if r.Created.IsZero() {
 		r.Created = now
+	}
+	if r.Review != nil && r.Review.Since.IsZero() {
+		r.Review.Since = now
+	}
+	for i := range r.Evidence {
+		if r.Evidence[i].At.IsZero() {
+			r.Evidence[i].At = now
+		}
 	}
 	if w.Claim {
 		r.Deadline = now.Store.Add(w.Timeout)

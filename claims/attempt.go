@@ -1,0 +1,280 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// attempt claims, sends once and settles. done is false where the decision must be made again.
+func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
+	admitted, err := r.admit()
+	if err != nil {
+		return refused(&Refusal{
+			Reason: BreakerOpen, Detail: "the gateway's circuit breaker is open: " + err.Error(), RetryAfter: 5 * time.Second,
+			Outcome: r.view.Record.Outcome(),
+		}), true
+	}
+	id := d.Next.Claim
+	r.f.work(id, true)
+	defer r.f.work(id, false)
+	anchor := r.f.Clock() // before the claim leaves: the sender's time ends before the store's deadline
+	rec, guard, err := r.claim(ctx, d)
+	if err != nil {
+		admitted(ErrNotCounted)
+		return r.notClaimed(err)
+	}
+	s, gate := r.send(rec, guard, anchor)
+	r.last, r.asked, r.probed = &s, false, r.probed || d.Probe
+	if !s.Unsent {
+		r.sends++
+	}
+	admitted(verdictOnGateway(s, gate))
+	rec, err = r.f.settle(rec, d.Condition.Guard, s, &r.lease)
+	if err != nil {
+		return refused(&Refusal{Reason: InDoubt, Detail: "the attempt was made; its outcome could not be stored", RetryAfter: time.Second}), true
+	}
+	r.view.Record = rec
+	res, done := attempted(rec, id, s, gate)
+	if r.lease == "lost" && res.Outcome == NotExecuted {
+		// The record was not read under this request's fence: the next holder may have it sent at any moment.
+		res.Outcome = Unknown
+		if res.Refusal != nil {
+			res.Refusal.Outcome = Unknown
+		}
+	}
+	return res, done
+}
+
+func (r *round) admit() (func(error), error) {
+	if r.c.Admit == nil {
+		return func(error) {}, nil
+	}
+	return r.c.Admit()
+}
+
+// verdictOnGateway is what an attempt says of the gateway's health.
+func verdictOnGateway(s Sent, gate *Refusal) error {
+	switch {
+	case gate != nil:
+		return ErrNotCounted
+	case s.Answer == nil || s.Answer.Status >= 500:
+		return fmt.Errorf("attempt ended with %s", s.Cause)
+	}
+	return nil
+}
+
+// work marks a claim as this process's, being worked on.
+func (f *Fence) work(id ClaimID, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if on {
+		f.working[id] = true
+	} else {
+		delete(f.working, id)
+	}
+}
+
+// errAgain says that the claim was lost to another write: decide again.
+var errAgain = errors.New("decide again")
+
+// claim writes the claim and returns the record with the guard's remaining time.
+func (r *round) claim(ctx context.Context, d Decision) (Record, *Held, error) {
+	w := Write{Version: r.view.Record.Version, Next: d.Next, Claim: true, Timeout: r.c.Policy.AttemptTimeout}
+	asked := r.f.Clock()
+	sw, err := r.f.swap(ctx, d.Condition, w)
+	if err != nil && !Refused(err) {
+		asked = r.f.Clock()
+		sw, err = r.f.confirm(ctx, d)
+	}
+	if err != nil {
+		return Record{}, nil, err
+	}
+	return sw.Records[0], newHeld(r.f.Leases, r.f.Clock, r.f.Times, d.Condition.Guard, asked, sw.Guard.Remaining), nil
+}
+
+// confirm finds out about a claim whose write ended in an error. The row is ours only by its claim id, and is sent on only
+// after one further acknowledged write of it, in which the leases are checked again.
+func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
+	for pause := 50 * time.Millisecond; pause < time.Second; pause *= 2 {
+		v, err := f.get(context.WithoutCancel(ctx), d.Next.Key, d.Condition.Guard)
+		if err == nil {
+			if !v.Record.Mine(d.Next.Revision, d.Next.Attempt, d.Next.Claim) || v.Record.State != StatePending {
+				return Swapped{}, errAgain
+			}
+			sw, err := f.swap(ctx, Condition{Guard: d.Condition.Guard, Sender: d.Condition.Sender},
+				Write{Version: v.Record.Version, Next: v.Record})
+			if err == nil {
+				return sw, nil
+			}
+			if Refused(err) && !errors.Is(err, ErrLost) {
+				f.abandon(d)
+				return Swapped{}, err
+			}
+		}
+		if !sleep(context.WithoutCancel(ctx), pause) {
+			break
+		}
+	}
+	f.abandon(d)
+	return Swapped{}, errors.New("the claim could not be confirmed: nothing was sent")
+}
+
+// abandon records, as soon as the store lets it, that a claim which perhaps was written sent nothing.
+func (f *Fence) abandon(d Decision) {
+	f.wg.Go(func() {
+		rec, err := f.reread(d.Next.Key)
+		if err != nil || !rec.Mine(d.Next.Revision, d.Next.Attempt, d.Next.Claim) {
+			return
+		}
+		if _, err := f.settle(rec, d.Condition.Guard, Sent{Unsent: true, Cause: "unconfirmed"}, new(string)); err != nil {
+			f.Log.Warn("an unsent claim stays pending until its deadline", "call", rec.Key.Call)
+		}
+	})
+}
+
+// reread reads a record until the store answers or the process ends.
+func (f *Fence) reread(k Key) (Record, error) {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		v, err := f.get(f.life, k, Guard{})
+		if err == nil {
+			return v.Record, nil
+		}
+		if !sleep(f.life, pause) {
+			return Record{}, err
+		}
+	}
+}
+
+// notClaimed turns a failed claim into a result or another round.
+func (r *round) notClaimed(err error) (Result, bool) {
+	fenced, ok := errors.AsType[*FencedError](err)
+	switch {
+	case errors.Is(err, errAgain), errors.Is(err, ErrLost), errors.Is(err, ErrSenderLives):
+		return Result{}, false
+	case ok && fenced.Sender:
+		return refused(leaseLost()), true
+	case ok:
+		d, _ := checkGuard(GuardView{Status: fenced.Status}, fenced.Guard)
+		return refused(d.Refusal), true
+	}
+	return refused(storeRefusal(err)), true
+}
+
+// send makes the one attempt that was claimed. The gate is checked immediately before the first byte: the attempt's own
+// time, the guard's lease and the process's own must all still be trusted. Both are renewed while the send is under way.
+//
+// Once a byte has left, the attempt's own time alone ends it: others wait for the store's deadline, which is later, so that
+// cutting a send whose lease ran out would only lose its answer.
+func (r *round) send(rec Record, guard *Held, anchor Reading) (s Sent, gate *Refusal) {
+	mine := Trust{From: anchor, For: r.c.Policy.AttemptTimeout}
+	ctx, cancel := context.WithTimeout(r.f.sending, mine.Left(r.f.Clock()))
+	defer cancel()
+	if !guard.Guard().Instance() {
+		r.f.wg.Go(func() { guard.keep(ctx) })
+	}
+	check := func() error {
+		if gate = r.check(rec.Sender, mine, guard); gate != nil {
+			return gate
+		}
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			r.f.Log.Error("the sender panicked: the attempt is in doubt", "call", r.c.Key.Call)
+			s = Sent{Cause: "panic"}
+		}
+	}()
+	s = r.c.Send(ctx, Pass{Facts: rec.Facts, Revision: rec.Revision, Attempt: rec.Attempt, Claim: rec.Claim}, check)
+	return s, gate
+}
+
+func (r *round) check(sender Guard, mine Trust, guard *Held) *Refusal {
+	switch {
+	case mine.Left(r.f.Clock()) <= 0:
+		return &Refusal{Reason: NotSent, Detail: "the attempt's time ended before its first byte"}
+	case r.f.Instance.Left() <= 0:
+		return leaseLost()
+	case sender != r.f.Instance.Guard():
+		return leaseLost() // taken again meanwhile: the claim was made under the old token
+	case !guard.Guard().Instance() && guard.Left() <= 0:
+		return &Refusal{Reason: Fenced, Detail: "the lease could not be trusted any more just before the first byte; nothing was sent"}
+	}
+	return nil
+}
+
+// attempted turns a settled attempt into a result, or into another round where the call is still in doubt.
+func attempted(rec Record, id ClaimID, s Sent, gate *Refusal) (Result, bool) {
+	o := s.outcome()
+	told := o == Succeeded && rec.State == StateSucceeded ||
+		o == Declined && rec.State == StateDeclined ||
+		o == NotExecuted && rec.State == StateOpen && rec.Claim == id
+	switch {
+	case !told, s.Answer == nil && o != NotExecuted:
+		return Result{}, false
+	case s.Answer != nil:
+		return Result{Answer: s.Answer, Outcome: rec.Outcome(), Source: SourceSent}, true
+	case gate != nil:
+		gate.Outcome = rec.Outcome()
+		return refused(gate), true
+	}
+	return refused(&Refusal{
+		Reason: NotSent, Detail: "the gateway could not be reached (" + s.Cause + "); nothing was sent", RetryAfter: time.Second,
+		Outcome: rec.Outcome(),
+	}), true
+}
+
+// settle stores the sender's word, however long the store takes: under the caller's guard where the record still names
+// the claim, else as evidence, which needs none. lease becomes "lost" where the guard was refused. It fails only when the
+// process ends first.
+func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, error) {
+	rev, att, id := rec.Revision, rec.Attempt, rec.Claim
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		next, ok := Settle(rec, rev, att, id, s)
+		cond := Condition{Guard: guard}
+		if !ok || *lease == "lost" {
+			cond = Condition{}
+			if next, ok = f.late(rec, rev, att, id, s); !ok {
+				return rec, nil
+			}
+		}
+		sw, err := f.swap(f.life, cond, Write{Version: rec.Version, Next: next})
+		_, fenced := errors.AsType[*FencedError](err)
+		switch {
+		case err == nil:
+			return sw.Records[0], nil
+		case errors.Is(err, ErrLost):
+			rec = sw.Records[0]
+			continue
+		case fenced && *lease == "":
+			*lease = "lost"
+			continue
+		}
+		f.Log.Warn("settle not acknowledged; reading again", "call", rec.Key.Call, "error", err)
+		if !sleep(f.life, pause) {
+			return rec, err
+		}
+		if rec, err = f.reread(rec.Key); err != nil {
+			return rec, err
+		}
+	}
+}
+
+// late is the sender's word as evidence; ok is false where it says nothing or is told already.
+func (f *Fence) late(rec Record, revision, attempt int, id ClaimID, s Sent) (Record, bool) {
+	if !s.outcome().Definite() {
+		return rec, false
+	}
+	next, changed := Late(rec, Evidence{
+		Revision: revision, Attempt: attempt, Claim: id, Outcome: s.outcome(), Source: s.proof(),
+		Answer: s.Answer, Payment: s.Payment, Stored: s.Stored,
+	})
+	if changed {
+		if next.Revision == revision {
+			next.note(id, s)
+		}
+		f.Log.Warn("the record has moved on: the answer is kept as evidence", "call", rec.Key.Call, "outcome", s.outcome().String())
+	}
+	return next, changed
+}

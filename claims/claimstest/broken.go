@@ -1,0 +1,185 @@
+package claimstest
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/memory"
+)
+
+// Broken is a store that breaks one promise on purpose, so that the rules can be seen to bite.
+type Broken struct {
+	Name string // what it does wrong
+	Rule string // the rule that must catch it
+	wrap func(d *double)
+}
+
+// Open makes a fresh one.
+func (b Broken) Open() Harness {
+	clock := NewClock()
+	d := &double{clock: clock, now: clock.Now}
+	d.Store = memory.New(memory.Config{Now: func() claims.Now { return d.now() }})
+	b.wrap(d)
+	return Harness{Backend: d, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: d.Spoil}
+}
+
+// BrokenStores are all of them.
+func BrokenStores() []Broken {
+	var all []Broken
+	for _, part := range [][]Broken{brokenLeases, brokenEnds, brokenReads, brokenSwaps, brokenContents, brokenSweeps, brokenRaces} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// double is a memory store some of whose methods are replaced.
+type double struct {
+	*memory.Store
+	clock *Clock
+	now   func() claims.Now
+
+	get       func(context.Context, claims.Key, claims.Guard) (claims.View, error)
+	swap      func(context.Context, claims.Condition, []claims.Write) (claims.Swapped, error)
+	unsettled func(context.Context, claims.Sweep) ([]claims.Key, error)
+	prune     func(context.Context, time.Time, int) (int, error)
+	list      func(context.Context, string, []claims.State, int) ([]claims.Record, error)
+	acquire   func(context.Context, string, string, time.Duration) (claims.Lease, error)
+	renew     func(context.Context, claims.Guard, time.Duration) (claims.Lease, error)
+	release   func(context.Context, claims.Guard) error
+	finish    func(context.Context, claims.Guard) error
+	state     func(context.Context, string) (claims.Lease, error)
+	keyring   func() *claims.Keyring
+	close     func() error
+}
+
+func (d *double) Get(ctx context.Context, key claims.Key, g claims.Guard) (claims.View, error) {
+	if d.get != nil {
+		return d.get(ctx, key, g)
+	}
+	return d.Store.Get(ctx, key, g)
+}
+
+func (d *double) Swap(ctx context.Context, c claims.Condition, w ...claims.Write) (claims.Swapped, error) {
+	if d.swap != nil {
+		return d.swap(ctx, c, w)
+	}
+	return d.Store.Swap(ctx, c, w...)
+}
+
+func (d *double) Unsettled(ctx context.Context, s claims.Sweep) ([]claims.Key, error) {
+	if d.unsettled != nil {
+		return d.unsettled(ctx, s)
+	}
+	return d.Store.Unsettled(ctx, s)
+}
+
+func (d *double) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
+	if d.prune != nil {
+		return d.prune(ctx, before, limit)
+	}
+	return d.Store.Prune(ctx, before, limit)
+}
+
+func (d *double) List(ctx context.Context, tenant string, states []claims.State, limit int) ([]claims.Record, error) {
+	if d.list != nil {
+		return d.list(ctx, tenant, states, limit)
+	}
+	return d.Store.List(ctx, tenant, states, limit)
+}
+
+func (d *double) Acquire(ctx context.Context, scope, holder string, ttl time.Duration) (claims.Lease, error) {
+	if d.acquire != nil {
+		return d.acquire(ctx, scope, holder, ttl)
+	}
+	return d.Store.Acquire(ctx, scope, holder, ttl)
+}
+
+func (d *double) Renew(ctx context.Context, g claims.Guard, ttl time.Duration) (claims.Lease, error) {
+	if d.renew != nil {
+		return d.renew(ctx, g, ttl)
+	}
+	return d.Store.Renew(ctx, g, ttl)
+}
+
+func (d *double) Release(ctx context.Context, g claims.Guard) error {
+	if d.release != nil {
+		return d.release(ctx, g)
+	}
+	return d.Store.Release(ctx, g)
+}
+
+func (d *double) Finish(ctx context.Context, g claims.Guard) error {
+	if d.finish != nil {
+		return d.finish(ctx, g)
+	}
+	return d.Store.Finish(ctx, g)
+}
+
+func (d *double) State(ctx context.Context, scope string) (claims.Lease, error) {
+	if d.state != nil {
+		return d.state(ctx, scope)
+	}
+	return d.Store.State(ctx, scope)
+}
+
+func (d *double) Keyring() *claims.Keyring {
+	if d.keyring != nil {
+		return d.keyring()
+	}
+	return d.Store.Keyring()
+}
+
+func (d *double) Close() error {
+	if d.close != nil {
+		return d.close()
+	}
+	return d.Store.Close()
+}
+
+// edit changes the stored data of one lease, where there is one.
+func (d *double) edit(scope string, f func(l *memory.Lease, now claims.Now)) {
+	d.Edit(func(data *memory.Data, now claims.Now) {
+		if l, ok := data.Leases[scope]; ok {
+			f(l, now)
+		}
+	})
+}
+
+// calls visits all stored records.
+func (d *double) calls(f func(c *memory.Call, now claims.Now)) {
+	d.Edit(func(data *memory.Data, now claims.Now) {
+		for _, c := range data.Calls {
+			f(c, now)
+		}
+	})
+}
+
+// onWrites changes what a Swap is asked to write.
+func (d *double) onWrites(f func(c *claims.Condition, w *claims.Write)) {
+	d.swap = func(ctx context.Context, c claims.Condition, writes []claims.Write) (claims.Swapped, error) {
+		writes = append([]claims.Write(nil), writes...)
+		for i := range writes {
+			f(&c, &writes[i])
+		}
+		return d.Store.Swap(ctx, c, writes...)
+	}
+}
+
+// onView changes what a Get returns.
+func (d *double) onView(f func(v *claims.View)) {
+	d.get = func(ctx context.Context, key claims.Key, g claims.Guard) (claims.View, error) {
+		v, err := d.Store.Get(ctx, key, g)
+		f(&v)
+		return v, err
+	}
+}
+
+// gap is the time between a check and its write in a store that does not do both at once.
+func gap() {
+	for range 10 {
+		runtime.Gosched()
+	}
+	time.Sleep(20 * time.Microsecond)
+}

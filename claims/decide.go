@@ -1,0 +1,335 @@
+package claims
+
+import (
+	"fmt"
+	"time"
+)
+
+// Policy is what the configuration says about a route's attempts.
+type Policy struct {
+	AttemptTimeout time.Duration
+	// MaxAttempts counts only attempts that wrote a byte and got no listed refusal.
+	MaxAttempts int
+	// Probe: a repeat with the same key replays, so that it may stand in for a lookup (G1 and G4).
+	Probe bool
+	// Margin is kept from the end of the key's retention; 0: the greater of 5 min and 1 % of the retention. It must
+	// exceed the allowed error between the store's clock and the gateway's.
+	Margin time.Duration
+}
+
+func (p Policy) margin(retention time.Duration) time.Duration {
+	if p.Margin > 0 {
+		return p.Margin
+	}
+	return max(5*time.Minute, retention/100)
+}
+
+// Request is one fenced request as the decision sees it.
+type Request struct {
+	Key              Key
+	Revision         int
+	Guard            Guard // the caller's token, or the instance's own lease
+	Instance         Guard // the lease of the process that would send
+	Canonical        []byte
+	CanonicalVersion int
+	Facts            Facts // as configured now
+	Policy           Policy
+	Claim            ClaimID // the id that a claim of this request would get
+
+	Working bool // this process still works on the record's current attempt
+	Asked   bool // a lookup was tried within this request
+	Probed  bool // a probe was sent within this request
+}
+
+// Action is what a decision wants done. The zero value refuses.
+type Action uint8
+
+const (
+	Refuse    Action = iota
+	Claim            // swap Next under Condition, then send
+	Replay           // give Record.Answer
+	Reconcile        // find out first, then decide again
+	Amend            // swap Next, guarded by Condition alone, then decide again
+)
+
+func (a Action) String() string {
+	return [...]string{"refuse", "claim", "replay", "reconcile", "amend"}[a]
+}
+
+// Decision is the result of Decide.
+type Decision struct {
+	Action    Action
+	Next      Record
+	Condition Condition
+	Refusal   *Refusal
+	Probe     bool // the claim is a probe: a further attempt while in doubt
+}
+
+// Decide says what may be done with a request, from one snapshot. It is pure: a stale token is refused before anything
+// of the record is looked at, so that a zombie never learns the new holder's result (DESIGN sections 3 and 4).
+func Decide(v View, q Request, ring *Keyring) Decision {
+	if d, ok := checkGuard(v.Guard, q.Guard); !ok {
+		return d
+	}
+	r := &v.Record
+	if !r.Exists() {
+		return decideNone(q, ring)
+	}
+	if d, ok := checkIdentity(r, q, ring); !ok {
+		return d
+	}
+	if next, moved := ReadEvidence(*r); moved {
+		return Decision{Action: Amend, Next: next}
+	}
+	switch r.State {
+	case StatePending:
+		return decidePending(v, q)
+	case StateUnknown:
+		return decideDoubt(v, q, Guard{})
+	case StateOpen:
+		return decideOpen(v, q)
+	case StateSucceeded, StateDeclined:
+		return decideSettled(r)
+	case StateReview:
+		return refuse(r, NeedsReview, reviewDetail(r))
+	case StateCancelled:
+		return refuse(r, CallCancelled, "the call was cancelled before anything was executed")
+	}
+	return refuse(nil, Unreadable, "the record is in a state that this version does not know")
+}
+
+func checkGuard(v GuardView, g Guard) (Decision, bool) {
+	switch {
+	case v.Live():
+		return Decision{}, true
+	case g.Instance():
+		d := refuse(nil, LeaseLost, "the sidecar's own lease is "+v.Status.String()+"; it takes it again")
+		d.Refusal.RetryAfter = time.Second
+		return d, false
+	case v.Status == LeaseFinished:
+		return refuse(nil, ScopeFinished, "the scope is finished: nothing is sent for it any more"), false
+	}
+	return refuse(nil, Fenced, "the fence token is "+v.Status.String()+": another holder may have taken over"), false
+}
+
+// checkIdentity refuses a foreign scope, another revision and another request under the same key.
+func checkIdentity(r *Record, q Request, ring *Keyring) (Decision, bool) {
+	if r.Scope != "" && r.Scope != q.Guard.Scope {
+		return refuse(nil, Fenced, "the call belongs to a scope: a token of that scope is needed"), false
+	}
+	switch {
+	case q.Revision < r.Revision:
+		return refuse(r, SupersededRev, fmt.Sprintf("the call is at revision %d", r.Revision)), false
+	case q.Revision > r.Revision:
+		d := refuse(r, RevisionBlocked, fmt.Sprintf("the call is at revision %d, which is %s", r.Revision, r.State))
+		d.Refusal.RetryAfter = time.Minute
+		return d, false
+	}
+	same, err := ring.Match(r.Fingerprint, q.CanonicalVersion, q.Canonical)
+	switch {
+	case err != nil:
+		return refuse(nil, Unreadable, err.Error()), false
+	case !same:
+		return refuse(r, KeyConflict, "another request was made under this call key; one call key is one call, a changed one takes a new key or revision"), false
+	}
+	return Decision{}, true
+}
+
+func decideNone(q Request, ring *Keyring) Decision {
+	if q.Revision != 1 {
+		return refuse(&Record{}, RevisionBlocked, "there is no call under this key; its first revision is 1")
+	}
+	f, err := ring.Sign(q.CanonicalVersion, q.Canonical)
+	if err != nil {
+		return refuse(nil, Unreadable, err.Error())
+	}
+	r := Record{Key: q.Key, Revision: 1, Fingerprint: f, Facts: q.Facts}
+	if !q.Guard.Instance() {
+		r.Scope = q.Guard.Scope
+	}
+	return claim(r, q, Guard{})
+}
+
+// claim makes the next attempt of r's revision. dead, if set, is the earlier sender that must not live any more.
+func claim(r Record, q Request, dead Guard) Decision {
+	if q.Guard.IsZero() || q.Instance.IsZero() { // a zero guard in a Condition asks for nothing
+		return Decision{Refusal: leaseLost()}
+	}
+	next := r.Clone()
+	next.State = StatePending
+	next.Attempt++
+	next.Claim = q.Claim
+	next.Sender = q.Instance
+	next.Misses, next.LastMiss = 0, time.Time{}
+	next.Attempts = append(trim(next.Attempts), Attempt{
+		Number: next.Attempt, Claim: q.Claim, Sender: q.Instance, Guard: q.Guard, Wrote: true,
+	})
+	return Decision{
+		Action: Claim, Next: next,
+		Condition: Condition{Guard: q.Guard, Sender: q.Instance, Dead: dead},
+	}
+}
+
+// keepIdle is how many attempts that count for nothing are kept beside those that matter.
+const keepIdle = 3
+
+// trim drops all but the newest attempts that surely did nothing and do not count, so that a record stays small however
+// often a gateway cannot be reached.
+func trim(as []Attempt) []Attempt {
+	idle := 0
+	for _, a := range as {
+		if a.Outcome == NotExecuted && !a.Counts() {
+			idle++
+		}
+	}
+	out := as[:0:0]
+	for _, a := range as {
+		if a.Outcome == NotExecuted && !a.Counts() && idle > keepIdle {
+			idle--
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func decidePending(v View, q Request) Decision {
+	r := &v.Record
+	if left := r.Deadline.Sub(v.Now.Store); left > 0 || q.Working {
+		d := refuse(r, InFlight, "an attempt of this call is in flight")
+		d.Refusal.RetryAfter = min(max(left, time.Second), 5*time.Second)
+		return d
+	}
+	if r.Sender == q.Instance { // ours, and we no longer work on it
+		return Decision{Action: Amend, Next: GiveUp(*r), Condition: Condition{Sender: q.Instance}}
+	}
+	return decideDoubt(v, q, r.Sender)
+}
+
+// decideDoubt handles an attempt that was sent without a definite answer. dead names the sender that must be dead before
+// a probe; zero where it gave up.
+func decideDoubt(v View, q Request, dead Guard) Decision {
+	r := &v.Record
+	if !q.Asked {
+		return Decision{Action: Reconcile}
+	}
+	why, detail := mayResend(r, q, v.Now)
+	if why == NeedsReview {
+		return toReview(*r, detail)
+	}
+	if why == "" && q.Policy.Probe && !q.Probed && unanswered(r) && (dead.IsZero() || !v.Sender.Live()) {
+		d := claim(*r, q, dead)
+		d.Probe = true
+		return d
+	}
+	if why == RetentionPassed && r.Facts.Strict(q.Facts).Retention > 0 {
+		return refuse(r, RetentionPassed, detail)
+	}
+	d := refuse(r, InDoubt, "the call was sent and its outcome is not known yet; the sidecar keeps asking the gateway")
+	d.Refusal.RetryAfter = 5 * time.Second
+	return d
+}
+
+// unanswered reports whether a repeat could still bring an answer: the last attempt got none, or was told that the key is
+// in use. A stored 5xx is replayed for as long as the key lives, so asking again is of no use.
+func unanswered(r *Record) bool {
+	if len(r.Attempts) == 0 {
+		return false
+	}
+	a := r.Attempts[len(r.Attempts)-1]
+	return a.Status == 0 || a.InUse
+}
+
+func decideOpen(v View, q Request) Decision {
+	r := &v.Record
+	switch why, detail := mayResend(r, q, v.Now); why {
+	case "":
+		return claim(*r, q, Guard{})
+	case NeedsReview:
+		return toReview(*r, detail)
+	case AttemptsUsed:
+		if r.Answer != nil && r.Answer.Body != nil {
+			return Decision{Action: Replay}
+		}
+		return refuse(r, why, detail)
+	default:
+		return refuse(r, why, detail)
+	}
+}
+
+// mayResend is the rule for every further attempt of a revision: "" or the reason against it.
+func mayResend(r *Record, q Request, now Now) (Reason, string) {
+	f := r.Facts.Strict(q.Facts)
+	margin := q.Policy.margin(f.Retention)
+	// A wall clock that is back by less than the margin is covered by the margin.
+	if now.Store.Before(r.Updated.Store) || now.Wall.Before(r.Updated.Wall.Add(-margin)) {
+		return NeedsReview, "the store's clock is behind the record: how old the gateway's key is cannot be known"
+	}
+	counted, doubted := 0, false
+	for _, a := range r.Attempts {
+		if a.Counts() {
+			counted++
+			doubted = doubted || a.Proof != proofAnswer
+		}
+	}
+	if counted >= q.Policy.MaxAttempts {
+		return AttemptsUsed, fmt.Sprintf("all %d attempts of this revision are used", q.Policy.MaxAttempts)
+	}
+	switch {
+	case f.Retention == 0 && doubted:
+		return RetentionPassed, "the gateway declares no retention of its keys: nothing is sent again after a doubt"
+	case f.Retention > 0 && now.Age(r.FirstStarted)+q.Policy.AttemptTimeout+margin >= f.Retention:
+		return RetentionPassed, fmt.Sprintf("the gateway keeps its key for %s only: the same revision is not sent again", f.Retention)
+	}
+	return "", ""
+}
+
+func decideSettled(r *Record) Decision {
+	if r.answerGone() {
+		return refuse(r, AnswerGone, "the call is "+string(r.State)+"; its answer is not kept")
+	}
+	return Decision{Action: Replay}
+}
+
+func toReview(r Record, why string) Decision {
+	return Decision{Action: Amend, Next: review(r, why)}
+}
+
+func review(r Record, why string) Record {
+	next := r.Clone()
+	next.State = StateReview
+	next.Review = &Review{Reason: why}
+	return next
+}
+
+func reviewDetail(r *Record) string {
+	if r.Review != nil {
+		return "a person must decide: " + r.Review.Reason
+	}
+	return "a person must decide"
+}
+
+// refuse makes a refusal that says of the call what r allows; nil: the record was not read under the request's fence.
+func refuse(r *Record, why Reason, detail string) Decision {
+	d := Decision{Action: Refuse, Refusal: &Refusal{Reason: why, Detail: detail}}
+	if r != nil {
+		d.Refusal.Outcome = r.Outcome()
+	}
+	return d
+}
+
+// Outcome is what may be said of the call. NotExecuted only where no attempt can have been executed.
+func (r *Record) Outcome() Outcome {
+	if r.Unread() {
+		return Unknown
+	}
+	switch r.State {
+	case StateSucceeded:
+		return Succeeded
+	case StateDeclined:
+		return Declined
+	case None, StateOpen, StateCancelled:
+		return NotExecuted
+	}
+	return Unknown
+}

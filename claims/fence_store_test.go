@@ -1,0 +1,315 @@
+package claims_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// swapFault decides what becomes of one swap: whether it is applied, and whether its answer is lost.
+type swapFault struct{ apply, lost bool }
+
+func (f swapFault) String() string {
+	switch {
+	case f.apply && f.lost:
+		return "applied, answer lost"
+	case f.lost:
+		return "not applied, error"
+	}
+	return "fine"
+}
+
+var bothFaults = []swapFault{{true, true}, {false, true}}
+
+// faults answers the swaps that match with the faults, one after the other.
+func (w *world) faults(match func(claims.Write) bool, fs ...swapFault) {
+	w.tap.set(func(tp *tap) {
+		tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+			w.tap.mu.Lock()
+			hit := match(wr) && len(fs) > 0
+			var f swapFault
+			if hit {
+				f, fs = fs[0], fs[1:]
+			}
+			w.tap.mu.Unlock()
+			if !hit || !f.lost {
+				return do()
+			}
+			if f.apply {
+				if _, err := do(); err != nil {
+					return claims.Swapped{}, err
+				}
+			}
+			return claims.Swapped{}, errNet
+		}
+	})
+}
+
+func isClaim(w claims.Write) bool { return w.Claim }
+
+// isConfirm is the second, acknowledged write of a doubtful claim.
+func isConfirm(w claims.Write) bool { return !w.Claim && w.Next.State == claims.StatePending }
+
+func isSettle(w claims.Write) bool { return w.Next.State != claims.StatePending }
+
+func TestClaimPerhapsApplied(t *testing.T) {
+	for _, f := range bothFaults {
+		t.Run(f.String(), func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.faults(isClaim, f)
+				wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+				w.sends(1)
+				w.executed("a", 1)
+				wantAnswer(t, w.do(w.call("a")), claims.SourceReplayed, claims.Succeeded, "paid gk:a")
+			})
+		})
+		for _, g := range bothFaults {
+			t.Run(fmt.Sprintf("%s, then the confirmation %s", f, g), func(t *testing.T) {
+				bubble(t, func(w *world) {
+					w.faults(func(wr claims.Write) bool { return isClaim(wr) || isConfirm(wr) }, f, g)
+					wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+					w.sends(1)
+				})
+			})
+		}
+	}
+}
+
+// TestClaimIsNotSentOnWithoutAnAcknowledgedWrite: reading one's own claim back is not enough, as the lease may have gone.
+func TestClaimIsNotSentOnWithoutAnAcknowledgedWrite(t *testing.T) {
+	bubble(t, func(w *world) {
+		c := w.call("a")
+		c.Guard = w.lease("shop:run", 20*time.Second)
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				if wr.Claim {
+					if _, err := do(); err != nil {
+						t.Error(err)
+					}
+					w.takeAway(c.Guard)
+					return claims.Swapped{}, errNet
+				}
+				return do()
+			}
+		})
+		wantRefusal(t, w.do(c), claims.Fenced, claims.Unknown)
+		w.sends(0)
+		synctest.Wait()
+		wantState(t, w.record("a"), claims.StateOpen) // abandoned: nothing was sent
+	})
+}
+
+func TestClaimThatCannotBeConfirmed(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		down := false
+		w.tap.set(func(tp *tap) {
+			tp.onGet = func(context.Context) error {
+				w.tap.mu.Lock()
+				defer w.tap.mu.Unlock()
+				if down {
+					return errNet
+				}
+				return nil
+			}
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				w.tap.mu.Lock()
+				was := down
+				down = down || wr.Claim
+				w.tap.mu.Unlock()
+				if was {
+					return claims.Swapped{}, errNet
+				}
+				sw, err := do()
+				if wr.Claim {
+					return claims.Swapped{}, errNet
+				}
+				return sw, err
+			}
+		})
+		wantRefusal(t, w.do(w.call("a")), claims.StoreUnavailable, claims.Unknown)
+		w.sends(0)
+		wantState(t, w.record("a"), claims.StatePending)
+		time.Sleep(time.Minute)
+		w.tap.set(func(tp *tap) { tp.onSwap, tp.onGet = nil, nil })
+		time.Sleep(10 * time.Second) // the abandoned claim is told as soon as the store is back
+		wantState(t, w.record("a"), claims.StateOpen)
+		wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+		w.executed("a", 1)
+	})
+}
+
+func TestSettlePerhapsApplied(t *testing.T) {
+	outcomes := map[string]claims.Sent{
+		"declined":     {Outcome: claims.Declined, Answer: answer(402, "no")},
+		"not executed": {Outcome: claims.NotExecuted, Refused: true, Answer: answer(429, "slow down")},
+	}
+	for _, f := range bothFaults {
+		t.Run("succeeded "+f.String(), func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.faults(isSettle, f, f)
+				wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+				wantState(t, w.record("a"), claims.StateSucceeded)
+				if n := len(w.record("a").Evidence); n != 0 {
+					t.Errorf("%d pieces of evidence for what the record tells", n)
+				}
+				w.sends(1)
+			})
+		})
+		for name, s := range outcomes {
+			t.Run(name+" "+f.String(), func(t *testing.T) {
+				bubble(t, func(w *world) {
+					w.faults(isSettle, f)
+					w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { return s }
+					wantAnswer(t, w.do(w.call("a")), claims.SourceSent, s.Outcome, string(s.Answer.Body))
+					w.sends(1)
+				})
+			})
+		}
+	}
+}
+
+func TestSettleWaitsForTheStore(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
+			fail := func() bool { return true }
+			w.tap.set(func(tp *tap) {
+				tp.onGet = func(context.Context) error { return errNet }
+				tp.onSwap = func(_ int, _ claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+					if fail() {
+						return claims.Swapped{}, errNet
+					}
+					return do()
+				}
+			})
+			time.AfterFunc(20*time.Second, func() { w.tap.set(func(tp *tap) { tp.onSwap, tp.onGet = nil, nil }) })
+			return w.gw.charge(p)
+		}
+		r := w.do(w.call("a"))
+		wantAnswer(t, r, claims.SourceSent, claims.Succeeded, "paid gk:a")
+		wantState(t, w.record("a"), claims.StateSucceeded)
+	})
+}
+
+// TestSettleAfterOthersFoundOut: while the store was away the deadline passed and somebody looked the call up.
+func TestSettleAfterOthersFoundOut(t *testing.T) {
+	for name, found := range map[string]*claims.Answer{"with an answer": answer(200, "found"), "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.keep(w.p)
+				w.faults(isSettle, swapFault{false, true})
+				w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
+					s := w.gw.charge(p)
+					time.Sleep(11 * time.Second) // a sender that ignores its time
+					w.tap.set(func(tp *tap) { tp.onSwap = nil })
+					v, _ := w.mem.Get(context.Background(), claims.Key{Tenant: "shop", Call: "a"}, claims.Guard{})
+					next, moved := claims.Apply(v.Record, claims.Verdict{
+						Finding: claims.Finding{Kind: claims.FoundDone, Answer: found}, Version: v.Record.Version, Asked: v.Now,
+					})
+					if !moved {
+						t.Error("the verdict was not applied")
+					}
+					if _, err := w.mem.Swap(context.Background(), claims.Condition{}, claims.Write{Version: v.Record.Version, Next: next}); err != nil {
+						t.Error(err)
+					}
+					return s
+				}
+				wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+				want := "paid gk:a" // an answer that is there is never lost
+				if found != nil {
+					want = "found" // one that was perhaps replayed already stays
+				}
+				wantAnswer(t, w.do(w.call("a")), claims.SourceReplayed, claims.Succeeded, want)
+				w.sends(1)
+			})
+		})
+	}
+}
+
+func TestStoreDownBeforeAnything(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.tap.set(func(tp *tap) { tp.onGet = func(context.Context) error { return errNet } })
+		r := w.do(w.call("a"))
+		wantRefusal(t, r, claims.StoreUnavailable, claims.Unknown)
+		w.sends(0)
+	})
+}
+
+func TestUnreadableRecord(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.do(w.call("a"))
+		w.mem.Spoil(claims.Key{Tenant: "shop", Call: "a"})
+		wantRefusal(t, w.do(w.call("a")), claims.Unreadable, claims.Unknown)
+		w.sends(1)
+	})
+}
+
+func TestRetryAfterDoubtIsNotSentWhileTheSenderLives(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		other := w.process("p2")
+		w.keep(other)
+		stuck := make(chan struct{})
+		w.gw.script = func(ctx context.Context, n int, p claims.Pass) claims.Sent {
+			if n == 1 {
+				<-stuck // ignores its context: frozen in a write
+				return claims.Sent{Cause: "cut"}
+			}
+			return w.gw.charge(p)
+		}
+		go w.do(w.call("a"))
+		synctest.Wait()
+		time.Sleep(30 * time.Second) // well past the deadline; the sender's process lives and works on it
+		r := other.fence.Do(context.Background(), w.call("a"))
+		wantRefusal(t, r, claims.InDoubt, claims.Unknown)
+		wantRefusal(t, w.do(w.call("a")), claims.InFlight, claims.Unknown) // its own process knows better
+		w.sends(1)
+		w.takeAway(w.p.inst.Guard()) // now it is dead
+		wantAnswer(t, other.fence.Do(context.Background(), w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+		w.sends(2)
+		close(stuck)
+		synctest.Wait()
+		wantState(t, w.record("a"), claims.StateSucceeded)
+		w.executed("a", 1)
+	})
+}
+
+// TestDeadConditionBites: a store that ignores the condition lets a live sender be overtaken.
+func TestDeadConditionBites(t *testing.T) {
+	bubble(t, func(w *world) {
+		sender := w.lease("shop:sender", time.Hour)
+		me := w.p.inst.Guard()
+		key := claims.Key{Tenant: "shop", Call: "a"}
+		first, err := w.mem.Swap(context.Background(), claims.Condition{Guard: sender}, claims.Write{
+			Next: claims.Record{Key: key, State: claims.StatePending, Revision: 1, Attempt: 1, Sender: sender}, Claim: true, Timeout: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := claims.Write{Version: 1, Next: first.Records[0], Claim: true, Timeout: time.Second}
+		cond := claims.Condition{Guard: me, Sender: me, Dead: sender}
+		if _, err := w.mem.Swap(context.Background(), cond, again); err != claims.ErrSenderLives {
+			t.Errorf("the store let a live sender be overtaken: %v", err)
+		}
+		cond.Dead = claims.Guard{} // the broken store
+		if _, err := w.mem.Swap(context.Background(), cond, again); err != nil {
+			t.Errorf("without the condition nothing holds it back, got %v", err)
+		}
+	})
+}
+
+func TestStoreDownAfterADoubt(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.gw.script = func(context.Context, int, claims.Pass) claims.Sent {
+			w.tap.set(func(tp *tap) { tp.onGet = func(context.Context) error { return errNet } })
+			return claims.Sent{Cause: "cut"}
+		}
+		wantRefusal(t, w.do(w.call("a")), claims.InDoubt, claims.Unknown) // never "nothing was sent"
+		w.sends(1)
+	})
+}

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+)
+
+// Config is the one configuration file. Every field is in docs/configuration.md; a test compares the two.
+type Config struct {
+	Store     StoreConfig     `yaml:"store"`
+	Listen    ListenConfig    `yaml:"listen"`
+	Tenants   []string        `yaml:"tenants"`
+	Lease     LeaseConfig     `yaml:"lease"`
+	Attempts  int             `yaml:"attempts"`
+	Wait      time.Duration   `yaml:"wait"`
+	Drain     time.Duration   `yaml:"drain"`
+	Breaker   BreakerConfig   `yaml:"breaker"`
+	Reconcile ReconcileConfig `yaml:"reconcile"`
+	Log       LogConfig       `yaml:"log"`
+	Gateways  []GatewayConfig `yaml:"gateways"`
+
+	file string
+}
+
+// StoreConfig names the store.
+type StoreConfig struct {
+	Kind       string `yaml:"kind"`
+	Path       string `yaml:"path"`
+	AllowTmpfs bool   `yaml:"allowTmpfs"`
+}
+
+// ListenConfig names the listeners. A gateway's own port is with the gateway.
+type ListenConfig struct {
+	Any       string `yaml:"any"`
+	Socket    string `yaml:"socket"`
+	Telemetry string `yaml:"telemetry"`
+}
+
+// LeaseConfig holds the lease's times.
+type LeaseConfig struct {
+	TTL    time.Duration `yaml:"ttl"`
+	Margin time.Duration `yaml:"margin"`
+}
+
+// BreakerConfig holds the circuit breakers' settings.
+type BreakerConfig struct {
+	Failures uint32        `yaml:"failures"`
+	Open     time.Duration `yaml:"open"`
+}
+
+// ReconcileConfig holds the sweeper's settings.
+type ReconcileConfig struct {
+	Interval      time.Duration `yaml:"interval"`
+	Batch         int           `yaml:"batch"`
+	LookupTimeout time.Duration `yaml:"lookupTimeout"`
+}
+
+// LogConfig holds the log's settings.
+type LogConfig struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// GatewayConfig takes one gateway into service: a built-in one by name, or a file's. What is set here wins.
+type GatewayConfig struct {
+	Use            string                 `yaml:"use"`
+	File           string                 `yaml:"file"`
+	Name           string                 `yaml:"name"`
+	Listen         string                 `yaml:"listen"`
+	BaseURL        string                 `yaml:"baseURL"`
+	Hosts          []string               `yaml:"hosts"`
+	CABundle       string                 `yaml:"caBundle"`
+	Tokens         string                 `yaml:"tokens"`
+	Untagged       string                 `yaml:"untagged"`
+	AttemptTimeout time.Duration          `yaml:"attemptTimeout"`
+	SettleAfter    time.Duration          `yaml:"settleAfter"`
+	KeyRetention   time.Duration          `yaml:"keyRetention"`
+	BodyLimit      int64                  `yaml:"bodyLimit"`
+	AnswerLimit    int64                  `yaml:"answerLimit"`
+	Routes         map[string]RouteConfig `yaml:"routes"`
+	Accounts       []gateways.Account     `yaml:"accounts"`
+	// CallKey takes the call key from a request without Fence-Key; off by default.
+	CallKey *gateways.CallKey `yaml:"callKey"`
+}
+
+// RouteConfig sets one route's limits.
+type RouteConfig struct {
+	AttemptTimeout time.Duration `yaml:"attemptTimeout"`
+	SettleAfter    time.Duration `yaml:"settleAfter"`
+	BodyLimit      int64         `yaml:"bodyLimit"`
+	AnswerLimit    int64         `yaml:"answerLimit"`
+}
+
+// defaults is what holds where the file says nothing.
+func defaults() Config {
+	return Config{
+		Store:     StoreConfig{Kind: "sqlite"},
+		Listen:    ListenConfig{Any: "127.0.0.1:8181", Telemetry: ":9090"},
+		Tenants:   []string{"default"},
+		Lease:     LeaseConfig{TTL: 30 * time.Second, Margin: time.Second},
+		Attempts:  5,
+		Wait:      10 * time.Second,
+		Breaker:   BreakerConfig{Failures: 20, Open: 10 * time.Second},
+		Reconcile: ReconcileConfig{Interval: 30 * time.Second, Batch: 100, LookupTimeout: 20 * time.Second},
+		Log:       LogConfig{Level: "info", Format: "json"},
+	}
+}
+
+// loadConfig reads and checks a configuration file. Its errors are one line: file, field, value, what is allowed.
+func loadConfig(file string) (*Config, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	c := defaults()
+	c.file = file
+	if err := yaml.UnmarshalWithOptions(b, &c, yaml.Strict()); err != nil {
+		return nil, c.errorf("%s", oneLine(err))
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// oneLine is a YAML error's first line: position and message, without the source, which may hold a secret.
+func oneLine(err error) string {
+	first, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
+	return first
+}
+
+func (c *Config) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", c.file, fmt.Errorf(format, args...))
+}
+
+// bad says that a field's value is not allowed.
+func (c *Config) bad(field string, value any, allowed string) error {
+	return c.errorf("%s: %q is not allowed: %s", field, fmt.Sprint(value), allowed)
+}
+
+func (c *Config) check() error {
+	for _, check := range []func() error{c.checkStore, c.checkListen, c.checkTimes, c.checkTenants, c.checkLog, c.checkGateways} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkStore() error {
+	if c.Store.Kind != "sqlite" {
+		return c.bad("store.kind", c.Store.Kind, "sqlite")
+	}
+	if c.Store.Path == "" {
+		return c.bad("store.path", "", "the path of the SQLite file, on a local disk")
+	}
+	return nil
+}
+
+func (c *Config) checkListen() error {
+	if c.Listen.Any != "" {
+		if err := c.loopback("listen.any", c.Listen.Any); err != nil {
+			return err
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Listen.Telemetry); c.Listen.Telemetry != "" && err != nil {
+		return c.bad("listen.telemetry", c.Listen.Telemetry, "[host]:port, or empty for none")
+	}
+	return nil
+}
+
+// loopback demands a loopback address: whoever reaches a data listener can move money.
+func (c *Config) loopback(field, addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	if err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return c.bad(field, addr, "a loopback address and port, such as 127.0.0.1:8181")
+	}
+	return nil
+}
+
+func (c *Config) checkTimes() error {
+	for _, d := range []struct {
+		field    string
+		value    time.Duration
+		min, max time.Duration
+	}{
+		{"lease.ttl", c.Lease.TTL, time.Second, 10 * time.Minute},
+		{"lease.margin", c.Lease.Margin, c.Lease.TTL / 100, c.Lease.TTL / 3},
+		{"wait", c.Wait, 0, 10 * time.Minute},
+		{"drain", c.Drain, 0, time.Hour},
+		{"breaker.open", c.Breaker.Open, time.Millisecond, time.Hour},
+		{"reconcile.interval", c.Reconcile.Interval, 100 * time.Millisecond, time.Hour},
+		{"reconcile.lookupTimeout", c.Reconcile.LookupTimeout, 100 * time.Millisecond, 10 * time.Minute},
+	} {
+		if d.value < d.min || d.value > d.max {
+			return c.bad(d.field, d.value, fmt.Sprintf("%s to %s", d.min, d.max))
+		}
+	}
+	switch {
+	case c.Attempts < 1 || c.Attempts > 20:
+		return c.bad("attempts", c.Attempts, "1 to 20")
+	case c.Breaker.Failures < 1:
+		return c.bad("breaker.failures", c.Breaker.Failures, "1 or more")
+	case c.Reconcile.Batch < 1 || c.Reconcile.Batch > 10000:
+		return c.bad("reconcile.batch", c.Reconcile.Batch, "1 to 10000")
+	}
+	return nil
+}
+
+func (c *Config) checkTenants() error {
+	if len(c.Tenants) == 0 {
+		return c.bad("tenants", "", "at least one tenant")
+	}
+	for _, t := range c.Tenants {
+		if err := checkTenant(t); err != nil {
+			return c.bad("tenants", t, err.Error())
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkLog() error {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(c.Log.Level)); err != nil {
+		return c.bad("log.level", c.Log.Level, "debug, info, warn, error")
+	}
+	if c.Log.Format != "json" && c.Log.Format != "text" {
+		return c.bad("log.format", c.Log.Format, "json, text")
+	}
+	return nil
+}
+
+func (c *Config) checkGateways() error {
+	if len(c.Gateways) == 0 {
+		return c.bad("gateways", "", "at least one gateway")
+	}
+	for i := range c.Gateways {
+		g := &c.Gateways[i]
+		field := fmt.Sprintf("gateways[%d]", i)
+		if (g.Use == "") == (g.File == "") {
+			return c.bad(field+".use", g.Use, "either use (a built-in gateway) or file (your own), not both")
+		}
+		if g.Listen != "" {
+			if err := c.loopback(field+".listen", g.Listen); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := c.registry()
+	return err
+}
+
+// registry makes the configured gateways.
+func (c *Config) registry() (*gateways.Registry, error) {
+	var gs []*gateways.Gateway
+	for i := range c.Gateways {
+		g, err := c.gateway(&c.Gateways[i])
+		if err != nil {
+			return nil, c.errorf("gateways[%d]: %w", i, err)
+		}
+		gs = append(gs, g)
+	}
+	r, err := gateways.NewRegistry(gs...)
+	if err != nil {
+		return nil, c.errorf("gateways: %w", err)
+	}
+	return r, nil
+}
+
+func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
+	g, err := c.declared(gc)
+	if err != nil {
+		return nil, err
+	}
+	set(&g.Name, gc.Name)
+	set(&g.BaseURL, gc.BaseURL)
+	set(&g.CABundle, gc.CABundle)
+	set(&g.Tokens, gc.Tokens)
+	set(&g.Untagged, gc.Untagged)
+	set(&g.AttemptTimeout, gc.AttemptTimeout)
+	set(&g.SettleAfter, gc.SettleAfter)
+	set(&g.KeyRetention, gc.KeyRetention)
+	set(&g.BodyLimit, gc.BodyLimit)
+	set(&g.AnswerLimit, gc.AnswerLimit)
+	if len(gc.Hosts) > 0 {
+		g.Hosts = gc.Hosts
+	}
+	if len(gc.Accounts) > 0 {
+		g.Accounts = gc.Accounts
+	}
+	if gc.CallKey != nil {
+		g.CallKey = gc.CallKey
+		if own := gateways.StripeCallKey(); gc.Use == "stripe" && strings.EqualFold(gc.CallKey.Header, own.Header) && len(gc.CallKey.Refuse) == 0 {
+			g.CallKey = own
+		}
+	}
+	for name, rc := range gc.Routes {
+		r := routeOf(g, name)
+		if r == nil {
+			return nil, fmt.Errorf("routes: %q is not a route of gateway %s", name, g.Name)
+		}
+		set(&r.AttemptTimeout, rc.AttemptTimeout)
+		set(&r.SettleAfter, rc.SettleAfter)
+		set(&r.BodyLimit, rc.BodyLimit)
+		set(&r.AnswerLimit, rc.AnswerLimit)
+	}
+	return g, g.Validate()
+}
+
+func set[T comparable](to *T, v T) {
+	if v != *new(T) {
+		*to = v
+	}
+}
+
+func routeOf(g *gateways.Gateway, name string) *gateways.Route {
+	for _, r := range g.Routes {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// declared is the gateway as its author declared it. A file is looked for beside the configuration file.
+func (c *Config) declared(gc *GatewayConfig) (*gateways.Gateway, error) {
+	if gc.File != "" {
+		path := gc.File
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(c.file), path)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return gateways.Load(b, path)
+	}
+	var names []string
+	for _, g := range gateways.Builtin() {
+		if g.Name == gc.Use {
+			return g, nil
+		}
+		names = append(names, g.Name)
+	}
+	return nil, fmt.Errorf("use: %q is no built-in gateway; built in: %s", gc.Use, strings.Join(names, ", "))
+}
+
+// roots reads a gateway's CA bundle; nil: the system's roots.
+func roots(g *gateways.Gateway) (*x509.CertPool, error) {
+	if g.CABundle == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(g.CABundle)
+	if err != nil {
+		return nil, fmt.Errorf("gateway %s: caBundle: %w", g.Name, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("gateway %s: caBundle: %s: %w", g.Name, g.CABundle, errors.New("no PEM certificate in it"))
+	}
+	return pool, nil
+}

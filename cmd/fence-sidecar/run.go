@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+	"github.com/fence-sidecar/fence-sidecar/proxy"
+	"github.com/fence-sidecar/fence-sidecar/reconcile"
+)
+
+type runCmd struct{ configFlag }
+
+// Run serves until SIGTERM or SIGINT, then drains.
+func (r runCmd) Run(ctx context.Context) error {
+	c, err := loadConfig(r.Config)
+	if err != nil {
+		return err
+	}
+	log := newLogger(c.Log)
+	slog.SetDefault(log)
+	store, err := openStore(ctx, c)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer store.Close()
+	s, err := newSidecar(c, store, log)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx)
+}
+
+func newLogger(c LogConfig) *slog.Logger {
+	var level slog.Level
+	level.UnmarshalText([]byte(c.Level)) // checked with the configuration
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format == "text" {
+		return slog.New(slog.NewTextHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, o))
+}
+
+// sidecar is one process's parts, wired.
+type sidecar struct {
+	cfg        *Config
+	log        *slog.Logger
+	store      claims.Backend
+	registry   *gateways.Registry
+	metrics    *prometheus.Registry
+	instance   *claims.Instance
+	fence      *claims.Fence
+	proxy      *proxy.Proxy
+	egress     map[string]*proxy.Egress
+	reconciler *reconcile.Reconciler
+	health     health
+}
+
+func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, error) {
+	s := &sidecar{cfg: c, log: log, store: store, metrics: newRegistry(), egress: map[string]*proxy.Egress{}}
+	var err error
+	if s.registry, err = c.registry(); err != nil {
+		return nil, err
+	}
+	pools := map[string]*x509.CertPool{}
+	for _, g := range s.registry.All() {
+		if pools[g.Name], err = roots(g); err != nil {
+			return nil, err
+		}
+		base, err := url.Parse(g.BaseURL)
+		if err != nil {
+			return nil, fmt.Errorf("gateway %s: baseURL: %w", g.Name, err)
+		}
+		if s.egress[g.Name], err = proxy.NewEgress(proxy.EgressConfig{Base: base, RootCAs: pools[g.Name], AnswerLimit: g.AnswerLimit}); err != nil {
+			return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
+		}
+	}
+	times := claims.LeaseTimes{TTL: c.Lease.TTL, Margin: c.Lease.Margin}
+	host, _ := os.Hostname()
+	s.instance = claims.NewInstance(store, claims.SystemClock, times, fmt.Sprintf("%s/%d", host, os.Getpid()), log)
+	s.fence = claims.New(claims.Config{
+		Store: store, Leases: store, Keys: store.Keyring(), Instance: s.instance, Clock: claims.SystemClock, Times: times, Log: log,
+		Reconcile: func(ctx context.Context, k claims.Key) error { return s.reconciler.Call(ctx, k) },
+	})
+	m := newReconcileMetrics(s.metrics)
+	s.reconciler = reconcile.New(reconcile.Config{
+		Store: store, Gateways: s.registry, Roots: pools, GiveUp: s.fence.GiveUpOwn, Log: log,
+		Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
+		Verdict: m.verdict, Settled: m.settled,
+	})
+	s.proxy, err = proxy.New(proxy.Config{
+		Fence: s.fence, Realm: store.Keyring().Realm, Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
+		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
+		Metrics: proxy.NewMetrics(s.metrics), Log: log,
+	})
+	registerInstance(s.metrics, s)
+	return s, err
+}
+
+// listening is one listener and what serves it.
+type listening struct {
+	name   string
+	l      net.Listener
+	server *http.Server
+}
+
+// serve runs everything and, when ctx ends, drains: no new fenced call is taken, those in flight end and are recorded,
+// the listeners close last.
+func (s *sidecar) serve(ctx context.Context) error {
+	ls, err := s.listen()
+	if err != nil {
+		return err
+	}
+	errs := make(chan error, len(ls))
+	var servers sync.WaitGroup
+	for _, l := range ls {
+		servers.Go(func() {
+			if err := l.server.Serve(l.l); !errors.Is(err, http.ErrServerClosed) {
+				errs <- fmt.Errorf("listener %s: %w", l.name, err)
+			}
+		})
+		s.log.Info("listening", "for", l.name, "address", l.l.Addr().String())
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var workers sync.WaitGroup
+	workers.Go(func() { s.keepLease(work) })
+	workers.Go(func() { s.reconciler.Run(work) })
+	select {
+	case <-ctx.Done():
+	case err = <-errs:
+	}
+	err = errors.Join(err, s.drain(ls))
+	stop()
+	workers.Wait()
+	servers.Wait()
+	return errors.Join(err, s.release())
+}
+
+// keepLease takes the instance's lease, trying until it is granted, and keeps it.
+func (s *sidecar) keepLease(ctx context.Context) {
+	for {
+		c, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := s.instance.Take(c)
+		cancel()
+		if err == nil {
+			break
+		}
+		s.log.Warn("instance lease not taken yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	s.health.started.Store(true)
+	s.log.Info("ready", "instance", s.instance.Guard().Scope, "version", buildVersion())
+	s.instance.Run(ctx)
+}
+
+// drain lets the calls in flight end; at most the longest attempt, or what the configuration says.
+func (s *sidecar) drain(ls []listening) error {
+	s.health.draining.Store(true)
+	limit := s.cfg.Drain
+	if limit == 0 {
+		limit = s.longestAttempt() + 5*time.Second
+	}
+	s.log.Info("draining", "in_flight", s.fence.InFlight(), "at_most", limit.String())
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := s.fence.Drain(ctx)
+	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancelLast()
+	for _, l := range ls {
+		if e := l.server.Shutdown(last); e != nil {
+			l.server.Close()
+		}
+	}
+	for _, e := range s.egress {
+		e.Close()
+	}
+	return err
+}
+
+func (s *sidecar) longestAttempt() (longest time.Duration) {
+	for _, g := range s.registry.All() {
+		longest = max(longest, g.AttemptTimeout)
+		for _, r := range g.Routes {
+			longest = max(longest, r.AttemptTimeout)
+		}
+	}
+	return longest
+}
+
+// release gives the instance's lease back. A store that is away costs nothing: the lease expires.
+func (s *sidecar) release() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := s.instance.Close(ctx); err != nil && !claims.Refused(err) {
+		s.log.Warn("instance lease not released; it expires", "error", err)
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+// listen opens every listener before anything is served.
+func (s *sidecar) listen() (ls []listening, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range ls {
+				l.l.Close()
+			}
+		}
+	}()
+	data := func(name, network, addr string, h http.Handler) error {
+		l, err := net.Listen(network, addr)
+		if err != nil {
+			return fmt.Errorf("listen for %s: %w", name, err)
+		}
+		ls = append(ls, listening{name, proxy.Listen(l, 0), proxy.NewServer(h, proxy.ServerConfig{Log: s.log})})
+		return nil
+	}
+	if a := s.cfg.Listen.Any; a != "" {
+		if err := data("any gateway", "tcp", a, s.proxy.Any()); err != nil {
+			return ls, err
+		}
+	}
+	if p := s.cfg.Listen.Socket; p != "" {
+		if err := removeStale(p); err != nil {
+			return ls, err
+		}
+		if err := data("any gateway", "unix", p, s.proxy.Any()); err != nil {
+			return ls, err
+		}
+	}
+	for i, g := range s.registry.All() {
+		if a := s.cfg.Gateways[i].Listen; a != "" {
+			if err := data(g.Name, "tcp", a, s.proxy.For(g)); err != nil {
+				return ls, err
+			}
+		}
+	}
+	if a := s.cfg.Listen.Telemetry; a != "" {
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			return ls, fmt.Errorf("listen for telemetry: %w", err)
+		}
+		ls = append(ls, listening{"telemetry", l, &http.Server{Handler: s.telemetry(), ReadHeaderTimeout: 10 * time.Second}})
+	}
+	return ls, nil
+}
+
+// removeStale removes a Unix socket that a killed process left; one that is served is left alone.
+func removeStale(path string) error {
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return fmt.Errorf("listen.socket: %s is served by another process", path)
+	}
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case st.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("listen.socket: %s is there and no socket", path)
+	}
+	return os.Remove(path)
+}

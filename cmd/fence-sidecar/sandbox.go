@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/gateways/sandbox"
+)
+
+type sandboxCmd struct {
+	Listen    string        `default:"127.0.0.1:8400" help:"Address to listen on."`
+	Cert      string        `help:"PEM certificate chain: serve HTTPS." and:"tls" placeholder:"FILE"`
+	Key       string        `help:"PEM private key of the certificate." and:"tls" placeholder:"FILE"`
+	SearchLag time.Duration `default:"30s" help:"How old an object must be for search to show it."`
+	Retention time.Duration `default:"24h" help:"How long idempotency keys are kept."`
+	Faults    bool          `help:"Print the table of misbehaviours and exit."`
+}
+
+// Run serves the sandbox until it is interrupted.
+func (s sandboxCmd) Run(ctx context.Context) error {
+	if s.Faults {
+		w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+		fmt.Fprintln(w, "FAULT\tARGUMENT\tMEANING")
+		for _, f := range sandbox.Faults {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Name, f.Arg, f.Meaning)
+		}
+		return w.Flush()
+	}
+	cfg := sandbox.Config{Addr: s.Listen, SearchLag: s.SearchLag, KeyRetention: s.Retention}
+	if s.Cert != "" {
+		c, err := tls.LoadX509KeyPair(s.Cert, s.Key)
+		if err != nil {
+			return fmt.Errorf("--cert: %w", err)
+		}
+		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS12}
+	}
+	srv := sandbox.New(cfg)
+	addr, err := srv.Start(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "sandbox gateway on %s; ledger at %s/_sandbox/ledger; faults by header %s, see --faults\n", srv.URL(addr), srv.URL(addr), sandbox.FaultHeader)
+	<-ctx.Done()
+	return srv.Close()
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package e2e
+
+// raceBuild: the program under test is built with the race detector too.
+const raceBuild = false

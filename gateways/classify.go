@@ -1,0 +1,125 @@
+package gateways
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// Class is what an answer proves.
+type Class struct {
+	Outcome claims.Outcome
+	// Stored: it is the key's stored first answer, so it speaks for every attempt of the key (replay family a).
+	Stored bool
+	// InUse: another request with the key is in flight.
+	InUse bool
+	// Refused: a listed refusal, made before anything ran.
+	Refused bool
+	Payment string // pending, done, failed, reversed, "" unknown
+	Why     string // for people and logs: status and code, no card data
+}
+
+// Classify reads a complete answer by the route's table, then the gateway's. What no rule lists is unknown.
+func (g *Gateway) Classify(route string, a *claims.Answer) Class {
+	r := g.route(route)
+	switch {
+	case a == nil:
+		return Class{Why: "no answer"}
+	case r == nil:
+		return Class{Why: "route " + route + " is not known"}
+	}
+	doc, readable := g.document(a)
+	rule := g.rule(r, a.Status, doc, readable)
+	c := Class{Why: fmt.Sprintf("status %d, not listed", a.Status)}
+	stored := ""
+	if rule != nil {
+		c.Outcome, c.InUse, stored = rule.outcome, rule.InUse, rule.Stored
+		c.Refused = rule.outcome == claims.NotExecuted
+		c.Why = fmt.Sprintf("status %d, listed as %s", a.Status, rule.Outcome)
+	}
+	if c.Outcome == claims.Succeeded {
+		c.Payment = rule.Payment
+		if p := g.payment(r); c.Payment == "" && p != nil && readable {
+			c.Payment = p.Values[text(doc, p.At)]
+		}
+	}
+	c.Stored = g.stored(r, a, stored)
+	return c
+}
+
+func (g *Gateway) rule(r *Route, status int, doc any, readable bool) *AnswerRule {
+	for _, rules := range [][]*AnswerRule{r.Answers, g.Answers} {
+		for _, rule := range rules {
+			if rule.covers(status) && (len(rule.When) == 0 || readable && allHold(rule.When, doc)) {
+				return rule
+			}
+		}
+	}
+	return nil
+}
+
+func (r *AnswerRule) covers(status int) bool {
+	for _, s := range r.Status {
+		if s == fmt.Sprint(status) || len(s) == 3 && s[1:] == "xx" && status/100 == int(s[0]-'0') {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Gateway) stored(r *Route, a *claims.Answer, rule string) bool {
+	if g.Family != FamilyA || g.key(r) == nil || rule == "no" {
+		return false
+	}
+	if rule == "yes" {
+		return true
+	}
+	if g.Replayed == nil {
+		return false
+	}
+	for _, v := range values(a.Header, g.Replayed.Name) {
+		if strings.EqualFold(v, g.Replayed.Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxInflated bounds what a compressed answer may grow to, in bytes.
+const maxInflated = 16 << 20
+
+// document decodes an answer's JSON; false: it is none, or in a coding that we do not read.
+func (g *Gateway) document(a *claims.Answer) (any, bool) {
+	raw, ok := plainBody(a)
+	if !ok {
+		return nil, false
+	}
+	return decode(raw)
+}
+
+func plainBody(a *claims.Answer) ([]byte, bool) {
+	var codings []string
+	for _, v := range values(a.Header, "Content-Encoding") {
+		for c := range strings.SplitSeq(v, ",") {
+			if c = strings.ToLower(strings.TrimSpace(c)); c != "" && c != "identity" {
+				codings = append(codings, c)
+			}
+		}
+	}
+	switch {
+	case len(codings) == 0:
+		return a.Body, true
+	case len(codings) > 1, codings[0] != "gzip" && codings[0] != "x-gzip":
+		return nil, false
+	}
+	z, err := gzip.NewReader(bytes.NewReader(a.Body))
+	if err != nil {
+		return nil, false
+	}
+	out, err := io.ReadAll(io.LimitReader(z, maxInflated+1))
+	return out, err == nil && len(out) <= maxInflated
+}

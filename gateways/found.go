@@ -1,0 +1,120 @@
+package gateways
+
+import (
+	"strings"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// read says what one match shows. ours and none: it carries our reference, or none at all.
+func (q *query) read(it item, ours, none bool) claims.Finding {
+	for _, c := range q.l.Cases {
+		if c.Reference == "ours" && !ours || c.Reference == "none" && !none || !allHold(c.When, it.doc) {
+			continue
+		}
+		switch c.Is {
+		case CaseMissed:
+			return claims.Finding{Kind: claims.Missed, Reason: "the object stands as before the call"}
+		case CaseBusy:
+			return cannotTell("the object is in use")
+		}
+		return q.found(c, it)
+	}
+	// A match that nobody can read still must not carry another amount.
+	if q.l.Kind != KindGet && q.f.Lookup[appReference] == "" {
+		if f, ok := q.compare(it); !ok && f.Kind == claims.Contradiction {
+			return f
+		}
+	}
+	return cannotTell("the object's state is not listed")
+}
+
+// found checks amount and currency of a match that is done or failed.
+func (q *query) found(c Case, it item) claims.Finding {
+	if q.f.Lookup[appReference] != "" {
+		return cannotTell("the reference is the app's own, and not declared unique")
+	}
+	if f, ok := q.compare(it); !ok {
+		return f
+	}
+	if c.Is == CaseFailed {
+		return claims.Finding{Kind: claims.FoundFailed, Payment: first(c.Payment, "failed"), Reason: "found, failed"}
+	}
+	f := claims.Finding{Kind: claims.FoundDone, Payment: c.Payment, Reason: "found"}
+	if p := q.g.payment(q.r); f.Payment == "" && p != nil {
+		f.Payment = p.Values[text(it.doc, p.At)]
+	}
+	f.Answer = q.answer(it)
+	return f
+}
+
+// compare says whether the match has the call's amount and currency.
+func (q *query) compare(it item) (claims.Finding, bool) {
+	if want := q.f.Lookup["amount"]; want != "" && q.l.Amount != "" {
+		same, readable := sameAmount(want, text(it.doc, q.l.Amount))
+		switch {
+		case !readable:
+			return cannotTell("the found amount cannot be compared"), false
+		case !same:
+			return claims.Finding{Kind: claims.Contradiction, Reason: "found under our reference with another amount"}, false
+		}
+	}
+	if want := q.f.Lookup["currency"]; want != "" && q.l.Currency != "" {
+		switch got := text(it.doc, q.l.Currency); {
+		case got == "":
+			return cannotTell("the found currency cannot be compared"), false
+		case !strings.EqualFold(want, got):
+			return claims.Finding{Kind: claims.Contradiction, Reason: "found under our reference in another currency"}, false
+		}
+	}
+	return claims.Finding{}, true
+}
+
+// answer makes the call's answer from a match, by the lookup's declaration.
+func (q *query) answer(it item) *claims.Answer {
+	d := q.l.Answer
+	if d == nil {
+		return nil
+	}
+	raw, ok := rawAt(it.raw, d.At)
+	if !ok {
+		return nil
+	}
+	return &claims.Answer{
+		Status: d.Status,
+		Header: []claims.Field{{Name: "Content-Type", Value: d.ContentType}},
+		Body:   append([]byte{}, raw...),
+	}
+}
+
+// conclude puts all matches together: one success counts, two contradict each other, and nothing hides a doubt.
+func (q *query) conclude(hits []claims.Finding) claims.Finding {
+	var done, failed, doubt, missed []claims.Finding
+	for _, h := range hits {
+		switch h.Kind {
+		case claims.Contradiction:
+			return h
+		case claims.FoundDone:
+			done = append(done, h)
+		case claims.FoundFailed:
+			failed = append(failed, h)
+		case claims.Missed:
+			missed = append(missed, h)
+		default:
+			doubt = append(doubt, h)
+		}
+	}
+	switch {
+	case len(done) > 1:
+		return claims.Finding{Kind: claims.Contradiction, Reason: "more than one success under our reference"}
+	case len(doubt) > 0:
+		return doubt[0]
+	case len(done) == 1:
+		return done[0]
+	case len(failed) > 0:
+		return failed[0]
+	case len(missed) > 0:
+		return missed[0]
+	}
+	return claims.Finding{Kind: claims.Missed, Reason: "nothing under our reference"}
+}

@@ -1,0 +1,142 @@
+package gateways
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// maxFile bounds a gateway file, in bytes.
+const maxFile = 1 << 20
+
+// Load reads one gateway from YAML, strictly, and validates it. The error is one line: file, field, value, what is allowed.
+func Load(data []byte, file string) (*Gateway, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: has %d bytes, at most %d are allowed", file, len(data), maxFile)
+	}
+	g := &Gateway{}
+	var tree any
+	if err := yaml.UnmarshalWithOptions(data, &tree); err != nil {
+		return nil, fmt.Errorf("%s: not YAML: %s", file, oneLine(err))
+	}
+	if err := check(tree, reflect.TypeFor[Gateway](), ""); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := yaml.UnmarshalWithOptions(data, g, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("%s: %s", file, oneLine(err))
+	}
+	if err := g.Validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return g, nil
+}
+
+// oneLine takes the message out of a YAML error, without the source excerpt.
+func oneLine(err error) string {
+	var y yaml.Error
+	if errors.As(err, &y) {
+		if t := y.GetToken(); t != nil && t.Position != nil {
+			return fmt.Sprintf("line %d: %s", t.Position.Line, flat(y.GetMessage()))
+		}
+		return flat(y.GetMessage())
+	}
+	return flat(err.Error())
+}
+
+func flat(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// check compares a YAML tree with a Go type, so that an error can name the field by its path and say what it takes.
+func check(v any, t reflect.Type, path string) error {
+	if v == nil {
+		return wrong(path, v, "a value")
+	}
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		s, ok := v.(string)
+		if _, err := time.ParseDuration(s); !ok || err != nil {
+			return wrong(path, v, "a length of time such as 90s, 10m, 24h")
+		}
+		return nil
+	case t.Kind() == reflect.Pointer:
+		return check(v, t.Elem(), path)
+	case t.Kind() == reflect.Struct:
+		return checkStruct(v, t, path)
+	case t.Kind() == reflect.Slice:
+		list, ok := v.([]any)
+		if !ok {
+			return wrong(path, v, "a list")
+		}
+		for i, x := range list {
+			if err := check(x, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case t.Kind() == reflect.Map:
+		m, ok := v.(map[string]any)
+		if !ok {
+			return wrong(path, v, "a map of names")
+		}
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			if err := check(m[k], t.Elem(), path+"."+k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return checkScalar(v, t, path)
+}
+
+func checkScalar(v any, t reflect.Type, path string) error {
+	kind := reflect.TypeOf(v).Kind()
+	number := kind >= reflect.Int && kind <= reflect.Uint64
+	switch {
+	case t.Kind() == reflect.String && kind != reflect.String:
+		return wrong(path, v, "a text (in quotes)")
+	case t.Kind() == reflect.Bool && kind != reflect.Bool:
+		return wrong(path, v, "true or false")
+	case (t.Kind() == reflect.Int || t.Kind() == reflect.Int64) && !number:
+		return wrong(path, v, "a whole number")
+	}
+	return nil
+}
+
+func checkStruct(v any, t reflect.Type, path string) error {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return wrong(path, v, "a map of fields")
+	}
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("yaml"); name != "" && name != "-" {
+			fields[name] = t.Field(i).Type
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		at := strings.TrimPrefix(path+"."+k, ".")
+		if fields[k] == nil {
+			return fmt.Errorf("%s: no such field; allowed here: %s", at, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+		}
+		if err := check(m[k], fields[k], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wrong(path string, v any, allowed string) error {
+	s := flat(fmt.Sprint(v))
+	if v == nil {
+		s = ""
+	}
+	if len(s) > 60 {
+		s = s[:60] + "…"
+	}
+	return fmt.Errorf("%s: %q is not allowed; allowed: %s", first(strings.TrimPrefix(path, "."), "the file"), s, allowed)
+}

@@ -1,0 +1,291 @@
+package gateways
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// Asker sends a GET with the account's lookup credential and returns the complete answer.
+type Asker func(ctx context.Context, target string) (*claims.Answer, error)
+
+const (
+	defaultMisses  = 2
+	defaultMissGap = 30 * time.Second
+	defaultWindow  = 10 * time.Minute
+	defaultPages   = 50
+	// maxOffset is how far the gateway's clock may be from ours before a lookup by time cannot tell.
+	maxOffset = 5 * time.Minute
+)
+
+// Ask is AskAt with the gateway's Now as the time of asking.
+func (g *Gateway) Ask(ctx context.Context, f claims.Facts, first claims.Now, ask Asker) (claims.Finding, error) {
+	return g.AskAt(ctx, f, first, g.now(), ask)
+}
+
+// AskAt runs the route's lookup, all pages. first is the start of the revision's first attempt and asked the same clock's
+// time (wall) now: the gateway's Date header is compared with it, so that a bound by first holds on the gateway's clock.
+//
+// The finding is CouldNotTell whenever anything is not as declared. The error is the Asker's, or nil.
+func (g *Gateway) AskAt(ctx context.Context, f claims.Facts, first claims.Now, asked time.Time, ask Asker) (claims.Finding, error) {
+	r := g.route(f.Route)
+	if r == nil || r.Lookup == nil {
+		return cannotTell("the route declares no lookup"), nil
+	}
+	q := query{g: g, r: r, l: r.Lookup, f: f, first: first, asked: asked, begun: g.now(), ask: ask}
+	target, why := q.target()
+	if why != "" {
+		return cannotTell(why), nil
+	}
+	if q.l.Kind == KindGet {
+		return q.get(ctx, target)
+	}
+	return q.list(ctx, target)
+}
+
+func cannotTell(why string) claims.Finding {
+	return claims.Finding{Kind: claims.CouldNotTell, Reason: why}
+}
+
+// query is one lookup under way.
+type query struct {
+	g     *Gateway
+	r     *Route
+	l     *Lookup
+	f     claims.Facts
+	first claims.Now
+	asked time.Time
+	begun time.Time
+	ask   Asker
+}
+
+// target fills the template in.
+func (q *query) target() (target, why string) {
+	if q.l.Reference != "" && q.f.Reference == "" {
+		return "", "the call was sent without a reference"
+	}
+	path, rest, _ := strings.Cut(q.l.Target, "?")
+	fill := func(s string, escape func(string) string) string {
+		return braces.ReplaceAllStringFunc(s, func(m string) string {
+			name := m[1 : len(m)-1]
+			v := q.value(name)
+			if v == "" {
+				why = "the call has no " + name + " to look for"
+			}
+			return escape(v)
+		})
+	}
+	target = fill(path, url.PathEscape)
+	if rest != "" {
+		target += "?" + fill(rest, url.QueryEscape)
+	}
+	return target, why
+}
+
+func (q *query) value(name string) string {
+	switch name {
+	case "reference":
+		return q.f.Reference
+	case "since":
+		if q.first.Wall.IsZero() {
+			return ""
+		}
+		since := q.first.Wall.Add(-q.l.Window)
+		if q.l.SinceFormat == "rfc3339" {
+			return since.UTC().Format(time.RFC3339)
+		}
+		return strconv.FormatInt(since.Unix(), 10)
+	}
+	return q.f.Lookup[name]
+}
+
+// fetch asks one page. missing: a 404 that the lookup declares to be a miss.
+func (q *query) fetch(ctx context.Context, target string) (raw []byte, doc any, missing bool, why string, err error) {
+	a, err := q.ask(ctx, target)
+	switch {
+	case err != nil:
+		return nil, nil, false, "the lookup got no answer", err
+	case a == nil:
+		return nil, nil, false, "the lookup got no answer", nil
+	}
+	if why := q.clock(a); why != "" {
+		return nil, nil, false, why, nil
+	}
+	raw, readable := plainBody(a)
+	if readable {
+		doc, readable = decode(raw)
+	}
+	switch {
+	case a.Status == http.StatusNotFound && q.l.NotFound == CaseMissed && readable:
+		return nil, nil, true, "", nil
+	case a.Status != http.StatusOK:
+		return nil, nil, false, fmt.Sprintf("the lookup got status %d", a.Status), nil
+	case !readable:
+		return nil, nil, false, "the lookup's answer is not JSON", nil
+	case !allHold(q.l.Is, doc):
+		return nil, nil, false, "the lookup's answer is not of the declared form", nil
+	}
+	return raw, doc, false, "", nil
+}
+
+// clock refuses an answer of a gateway whose clock is off, or of a cache on the way.
+func (q *query) clock(a *claims.Answer) (why string) {
+	for _, age := range values(a.Header, "Age") {
+		if strings.TrimLeft(age, "0") != "" {
+			return "the lookup was answered by a cache"
+		}
+	}
+	dates := values(a.Header, "Date")
+	if len(dates) != 1 {
+		return "the lookup's answer has no Date"
+	}
+	date, err := http.ParseTime(dates[0])
+	if err != nil {
+		return "the lookup's answer has no readable Date"
+	}
+	took := max(q.g.now().Sub(q.begun), 0)
+	if date.Before(q.asked.Add(-maxOffset)) || date.After(q.asked.Add(took+maxOffset)) || date.Before(q.first.Wall.Add(-maxOffset)) {
+		return "the gateway's clock is more than 5m off"
+	}
+	return ""
+}
+
+func (q *query) get(ctx context.Context, target string) (claims.Finding, error) {
+	raw, doc, missing, why, err := q.fetch(ctx, target)
+	switch {
+	case why != "":
+		return cannotTell(why), err
+	case missing:
+		return claims.Finding{Kind: claims.Missed, Reason: "not found"}, nil
+	case q.l.SameAs != "" && text(doc, q.l.ID) != q.f.Lookup[q.l.SameAs]:
+		return cannotTell("the lookup's answer is about another object"), nil
+	}
+	ours := q.l.Reference != "" && text(doc, q.l.Reference) == q.f.Reference
+	none := q.l.Reference != "" && text(doc, q.l.Reference) == ""
+	hit := q.read(item{raw: raw, doc: doc}, ours, none)
+	return q.conclude([]claims.Finding{hit}), nil
+}
+
+// item is one object of an answer.
+type item struct {
+	raw []byte
+	doc any
+}
+
+func (q *query) list(ctx context.Context, target string) (claims.Finding, error) {
+	var hits []claims.Finding
+	last := ""
+	for range q.pages() {
+		raw, doc, missing, why, err := q.fetch(ctx, q.page(target, last))
+		if why != "" {
+			return cannotTell(why), err
+		}
+		if missing {
+			break
+		}
+		items, ok := itemsOf(raw, doc, q.l.Items)
+		if !ok {
+			return cannotTell("the lookup's answer has no list"), nil
+		}
+		for _, it := range items {
+			if text(it.doc, q.l.Reference) == q.f.Reference {
+				hits = append(hits, q.read(it, true, false))
+			}
+		}
+		next, more, ok := q.next(doc, items)
+		if !ok || more && (next == "" || next == last) {
+			return cannotTell("the lookup's answer does not say how it goes on"), nil
+		}
+		if !more {
+			return q.conclude(hits), nil
+		}
+		last = next
+	}
+	if f := q.conclude(hits); f.Kind == claims.Contradiction {
+		return f, nil // more pages cannot take it back
+	}
+	if last == "" {
+		return q.conclude(hits), nil
+	}
+	return cannotTell("the list has more pages than are read"), nil
+}
+
+func (q *query) pages() int {
+	if q.l.Pages == nil {
+		return 1
+	}
+	return q.l.Pages.Max
+}
+
+func (q *query) page(target, last string) string {
+	if last == "" {
+		return target
+	}
+	sep := "?"
+	if strings.Contains(target, "?") {
+		sep = "&"
+	}
+	return target + sep + url.QueryEscape(q.l.Pages.Param) + "=" + url.QueryEscape(last)
+}
+
+// next reads whether the list goes on, and after which id.
+func (q *query) next(doc any, items []item) (last string, more, ok bool) {
+	if q.l.Pages == nil {
+		return "", false, true
+	}
+	v, _ := at(doc, q.l.Pages.More)
+	more, ok = v.(bool)
+	if ok && more && len(items) > 0 {
+		last = text(items[len(items)-1].doc, q.l.ID)
+	}
+	return last, more, ok
+}
+
+// itemsOf splits a list into its items with their own bytes.
+func itemsOf(raw []byte, doc any, pointer string) ([]item, bool) {
+	v, _ := at(doc, pointer)
+	list, ok := v.([]any)
+	if !ok {
+		return nil, false
+	}
+	raws, ok := rawList(raw, pointer)
+	if !ok || len(raws) != len(list) {
+		return nil, false
+	}
+	items := make([]item, len(list))
+	for i := range list {
+		items[i] = item{raw: raws[i], doc: list[i]}
+	}
+	return items, true
+}
+
+func rawList(raw []byte, pointer string) ([]json.RawMessage, bool) {
+	raw, ok := rawAt(raw, pointer)
+	var list []json.RawMessage
+	return list, ok && json.Unmarshal(raw, &list) == nil
+}
+
+// rawAt follows a JSON pointer through objects and keeps the bytes.
+func rawAt(raw []byte, pointer string) ([]byte, bool) {
+	if pointer == "" {
+		return raw, true
+	}
+	for part := range strings.SplitSeq(pointer[1:], "/") {
+		var m map[string]json.RawMessage
+		if json.Unmarshal(raw, &m) != nil {
+			return nil, false
+		}
+		var ok bool
+		if raw, ok = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]; !ok {
+			return nil, false
+		}
+	}
+	return raw, true
+}

@@ -1,0 +1,107 @@
+package gateways
+
+import "strings"
+
+// Match is a request's route.
+type Match struct {
+	Gateway *Gateway
+	Route   *Route
+	Params  map[string]string // template segments, as they stood
+}
+
+// Safe reports whether a method is safe (RFC 9110, section 9.2.1): it asks for no change.
+func Safe(method string) bool {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "TRACE":
+		return true
+	}
+	return false
+}
+
+// Match finds the route of an unsafe request. Paths are compared as raw bytes, nothing is cleaned or decoded; the first
+// route in the gateway's order counts. false: no route, or a safe method.
+func (g *Gateway) Match(method, target string) (Match, bool) {
+	path, _, _ := strings.Cut(target, "?")
+	if Safe(method) || !plainTarget(target) {
+		return Match{}, false
+	}
+	segments := strings.Split(path[1:], "/")
+	for _, r := range g.Routes {
+		if r.Method != method && r.Method != "*" {
+			continue
+		}
+		if params, ok := r.match(segments); ok {
+			return Match{Gateway: g, Route: r, Params: params}, true
+		}
+	}
+	return Match{}, false
+}
+
+// plainTarget takes the origin form (RFC 9112, section 3.2.1) without bytes that no request line can carry.
+func plainTarget(target string) bool {
+	if !strings.HasPrefix(target, "/") {
+		return false
+	}
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c == 0x7f || c == '#' {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Route) match(segments []string) (map[string]string, bool) {
+	params := map[string]string{}
+	for i, want := range r.path {
+		if want == "**" {
+			// A prefix promises what is under it, so nothing may climb out; a bare /** promises nothing and takes all.
+			return params, i == 0 || len(segments) > i && allPlain(segments[i:])
+		}
+		if i >= len(segments) {
+			return nil, false
+		}
+		name, isParam := template(want)
+		switch {
+		case isParam && plainSegment(segments[i]):
+			params[name] = segments[i]
+		case isParam || segments[i] != want:
+			return nil, false
+		}
+	}
+	return params, len(segments) == len(r.path)
+}
+
+func template(segment string) (name string, ok bool) {
+	if len(segment) > 2 && segment[0] == '{' && segment[len(segment)-1] == '}' {
+		return segment[1 : len(segment)-1], true
+	}
+	return "", false
+}
+
+func allPlain(segments []string) bool {
+	for _, s := range segments {
+		if !plainSegment(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// plainSegment takes unreserved characters (RFC 3986) and ":" "@" "=": nothing that another server may decode or clean
+// into something else.
+func plainSegment(s string) bool {
+	if s == "" || s == "." || s == ".." {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !alnum(c) && strings.IndexByte("-._~:@=", c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func alnum(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}

@@ -1,0 +1,255 @@
+package gateways
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// Inbound is a request as the app sent it.
+type Inbound struct {
+	Method string
+	Target string         // raw request target: path and query
+	Header []claims.Field // in order, without Fence-* and hop-by-hop lines
+	Body   []byte
+}
+
+// Call is what a request amounts to, before anything is stored or sent.
+type Call struct {
+	// Canonical is what the fingerprint is made over: equal for two requests that ask for the same, taken before stamping
+	// and without what stood at the key's place.
+	Canonical        []byte
+	CanonicalVersion int
+	Facts            claims.Facts
+	Effect           string // move, undo
+}
+
+// CanonicalVersion is the version of the canonical form that Prepare makes.
+const CanonicalVersion = 1
+
+// BadRequest is a request that cannot be made safe: it is answered with 400 and nothing is sent.
+type BadRequest struct{ Detail string }
+
+func (e *BadRequest) Error() string { return e.Detail }
+
+// maxParam bounds a lookup parameter, in bytes.
+const maxParam = 255
+
+// CallKey returns the call key that the request itself carries, by the route's callKey setting; "" where it has none.
+// Values that an SDK made up for this one request are refused (*BadRequest): a repeat would bring another.
+func (m Match) CallKey(in Inbound) (string, error) {
+	src := m.Route.CallKey
+	if src == nil {
+		src = m.Gateway.CallKey
+	}
+	if src == nil {
+		return "", nil
+	}
+	place, vs := "header "+src.Header, values(in.Header, src.Header)
+	if src.Field != "" {
+		b, err := readBody(in)
+		if err != nil {
+			return "", err
+		}
+		place = "body field " + src.Field
+		var ok bool
+		if vs, ok = b.values(src.Field); !ok {
+			return "", nil
+		}
+	}
+	switch {
+	case len(vs) > 1:
+		return "", &BadRequest{Detail: place + " stands more than once"}
+	case len(vs) == 0 || vs[0] == "":
+		return "", nil
+	}
+	for _, re := range src.refuse {
+		if re.MatchString(vs[0]) {
+			return "", &BadRequest{Detail: place + " looks like one that an SDK makes up for each request; a call key must stay the same when the call is repeated"}
+		}
+	}
+	return vs[0], nil
+}
+
+// Prepare reads a request: canonical form and facts. *BadRequest: nothing may be sent.
+func (m Match) Prepare(in Inbound, id Identity) (Call, error) {
+	b, err := readBody(in)
+	if err != nil {
+		return Call{}, err
+	}
+	account, print, err := m.Gateway.account(in, id.Realm)
+	if err != nil {
+		return Call{}, err
+	}
+	f := claims.Facts{
+		Gateway:     m.Gateway.Name,
+		Account:     account,
+		Route:       m.Route.Name,
+		SettleAfter: first(m.Route.SettleAfter, m.Gateway.SettleAfter),
+	}
+	if key := m.Gateway.key(m.Route); key != nil {
+		if key.Field != "" && !b.without(key.Field).takes(key.Field) {
+			return Call{}, &BadRequest{Detail: fmt.Sprintf("the gateway's key goes into body field %s, and this body (%s) does not take it", key.Field, b.what())}
+		}
+		f.GatewayKey = id.derive("key", key.Shape)
+		f.Retention = first(m.Route.KeyRetention, m.Gateway.KeyRetention)
+	}
+	if f.Lookup, err = m.params(b); err != nil {
+		return Call{}, err
+	}
+	if err := m.refer(&f, b, id); err != nil {
+		return Call{}, err
+	}
+	return Call{
+		Canonical:        m.canonical(in, m.plain(b), account, print),
+		CanonicalVersion: CanonicalVersion,
+		Facts:            f,
+		Effect:           m.Route.Effect,
+	}, nil
+}
+
+// appReference marks, among the lookup parameters, a reference that the app chose.
+const appReference = "reference-of"
+
+// refer fixes the reference: ours, or the app's own where it wrote one.
+func (m Match) refer(f *claims.Facts, b body, id Identity) error {
+	ref := m.Gateway.reference(m.Route)
+	if ref == nil {
+		return nil
+	}
+	if !ref.Owned {
+		vs, _ := b.values(ref.Field)
+		switch {
+		case len(vs) > 1:
+			return &BadRequest{Detail: "body field " + ref.Field + " stands more than once"}
+		case len(vs) == 1 && vs[0] != "":
+			f.Reference = vs[0]
+			if !ref.Unique {
+				f.Lookup[appReference] = "app"
+			}
+			return nil
+		}
+	}
+	if b.without(ref.Field).takes(ref.Field) {
+		f.Reference = id.derive("reference", ref.Shape)
+		return nil
+	}
+	if ref.Required {
+		return &BadRequest{Detail: fmt.Sprintf("this route finds a lost call by body field %s, and this body (%s) does not take it", ref.Field, b.what())}
+	}
+	return nil
+}
+
+func (b body) what() string {
+	switch {
+	case b.sealed:
+		return "encoded, signed or with a digest"
+	case b.media == "":
+		return "no media type"
+	case b.format == opaque:
+		return "unreadable as " + b.media
+	}
+	return b.media
+}
+
+// params collects the lookup parameters.
+func (m Match) params(b body) (map[string]string, error) {
+	out := map[string]string{}
+	for name, source := range m.Route.Params {
+		where, field, _ := strings.Cut(source, ":")
+		if where == "path" {
+			out[name] = m.Params[field]
+			continue
+		}
+		vs, _ := b.values(field)
+		switch {
+		case len(vs) > 1:
+			return nil, &BadRequest{Detail: "body field " + field + " stands more than once"}
+		case len(vs) == 1 && len(vs[0]) > maxParam:
+			return nil, &BadRequest{Detail: fmt.Sprintf("body field %s has %d bytes, at most %d are allowed", field, len(vs[0]), maxParam)}
+		case len(vs) == 1 && vs[0] != "":
+			out[name] = vs[0]
+		}
+	}
+	return out, nil
+}
+
+// plain is the body without what we write ourselves.
+func (m Match) plain(b body) body {
+	if key := m.Gateway.key(m.Route); key != nil && key.Field != "" {
+		b = b.without(key.Field)
+	}
+	if ref := m.Gateway.reference(m.Route); ref != nil && ref.Owned {
+		b = b.without(ref.Field)
+	}
+	return b
+}
+
+func (m Match) canonical(in Inbound, b body, account, print string) []byte {
+	head := []string{"fence canonical 1", in.Method, m.Gateway.Name, account, print, in.Target, b.media}
+	if b.format != form {
+		return encode(append(head, "bytes", string(b.raw))...)
+	}
+	return encode(append(head, canonicalForm(b.raw)...)...)
+}
+
+// canonicalForm sorts a form's pairs by name and keeps the order inside a name: SDKs write maps in any order. Lists of
+// groups (a[][b]) are told apart by the order of different names, so such a form keeps its order.
+func canonicalForm(raw []byte) []string {
+	ps, _ := pairs(raw)
+	kind := "form"
+	if slices.ContainsFunc(ps, func(p pair) bool { return strings.Contains(p.name, "[][") }) {
+		kind = "form in order"
+	} else {
+		slices.SortStableFunc(ps, func(a, b pair) int { return strings.Compare(a.name, b.name) })
+	}
+	out := []string{kind}
+	for _, p := range ps {
+		out = append(out, p.name, p.value)
+	}
+	return out
+}
+
+// Stamp writes the key and the reference of the facts into a request: the same bytes for every attempt. What stood at the
+// key's place is dropped. Prepare has refused what cannot be stamped.
+func (m Match) Stamp(in Inbound, f claims.Facts) (header []claims.Field, raw []byte, err error) {
+	header = slices.Clone(in.Header)
+	b, err := readBody(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	if key := m.Gateway.key(m.Route); key != nil {
+		if key.Header != "" {
+			header = setHeader(header, key.Header, f.GatewayKey)
+		} else if b, err = b.put(key.Field, f.GatewayKey); err != nil {
+			return nil, nil, err
+		}
+	}
+	if ref := m.Gateway.reference(m.Route); ref != nil && f.Reference != "" {
+		if vs, _ := b.values(ref.Field); ref.Owned || len(vs) == 0 || vs[0] == "" {
+			if b, err = b.put(ref.Field, f.Reference); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if string(b.raw) != string(in.Body) {
+		if b.media == "" {
+			header = setHeader(header, "Content-Type", mediaForm)
+		}
+		if len(values(header, "Content-Length")) > 0 {
+			header = setHeader(header, "Content-Length", fmt.Sprint(len(b.raw)))
+		}
+	}
+	return header, b.raw, nil
+}
+
+// put replaces whatever stands at a field.
+func (b body) put(field, value string) (body, error) {
+	out, ok := b.without(field).with(field, value)
+	if !ok {
+		return b, &BadRequest{Detail: fmt.Sprintf("this body (%s) does not take field %s", b.what(), field)}
+	}
+	return out, nil
+}

@@ -1,0 +1,59 @@
+package gateways
+
+import (
+	"fmt"
+	"net"
+	"strings"
+)
+
+// Registry holds the gateways of one process. It does not change after NewRegistry.
+type Registry struct {
+	all    []*Gateway
+	byName map[string]*Gateway
+	byHost map[string]*Gateway
+}
+
+// NewRegistry validates the gateways and indexes them. Two with one name or one host are an error.
+func NewRegistry(gs ...*Gateway) (*Registry, error) {
+	r := &Registry{byName: map[string]*Gateway{}, byHost: map[string]*Gateway{}}
+	for _, g := range gs {
+		if err := g.Validate(); err != nil {
+			return nil, err
+		}
+		if r.byName[g.Name] != nil {
+			return nil, fmt.Errorf("gateway %s: name %q is taken by another gateway; each needs its own", g.Name, g.Name)
+		}
+		r.byName[g.Name] = g
+		for _, h := range g.Hosts {
+			h = hostKey(h)
+			if o := r.byHost[h]; o != nil && o != g {
+				return nil, fmt.Errorf("gateway %s: hosts: %q is also a host of gateway %s; each host belongs to one", g.Name, h, o.Name)
+			}
+			r.byHost[h] = g
+		}
+		r.all = append(r.all, g)
+	}
+	return r, nil
+}
+
+// All returns the gateways in the order given.
+func (r *Registry) All() []*Gateway { return append([]*Gateway(nil), r.all...) }
+
+// ByName finds a gateway by its name.
+func (r *Registry) ByName(name string) (*Gateway, bool) {
+	g, ok := r.byName[name]
+	return g, ok
+}
+
+// ByHost finds a gateway by a Host header's value; a port and a closing dot do not count, nor does the case.
+func (r *Registry) ByHost(host string) (*Gateway, bool) {
+	g, ok := r.byHost[hostKey(host)]
+	return g, ok
+}
+
+func hostKey(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+)
+
+// control serves the API under /_sandbox/:
+//
+//	POST   /_sandbox/faults                 {"fault":…, "arg":…, "route":…, "times":…} switches a fault on
+//	GET    /_sandbox/faults                 the table of faults
+//	DELETE /_sandbox/faults                 switches all off
+//	GET    /_sandbox/ledger                 the executed operations
+//	GET    /_sandbox/sends                  the requests, counted at the socket
+//	GET    /_sandbox/holds/{name}           waits until a request stands at the hold
+//	POST   /_sandbox/holds/{name}/release   lets it go
+//	POST   /_sandbox/reset                  forgets everything
+func (s *Server) control(r *request) answer {
+	what := r.method + " " + strings.TrimPrefix(r.path(), "/_sandbox/")
+	switch what {
+	case "POST faults":
+		return s.controlInject(r)
+	case "GET faults":
+		return answerJSON(200, Faults)
+	case "DELETE faults":
+		s.ClearFaults()
+		return answer{status: 204}
+	case "GET ledger":
+		return answerJSON(200, s.Ledger())
+	case "GET sends":
+		return answerJSON(200, s.Sends())
+	case "POST reset":
+		s.Reset()
+		return answer{status: 204}
+	}
+	return s.controlHold(what)
+}
+
+func (s *Server) controlInject(r *request) answer {
+	var f Fault
+	dec := json.NewDecoder(bytes.NewReader(r.body))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&f)
+	if err == nil {
+		err = s.Inject(f)
+	}
+	if err != nil {
+		return answerJSON(400, map[string]any{"error": err.Error()})
+	}
+	return answer{status: 204}
+}
+
+func (s *Server) controlHold(what string) answer {
+	if ids, ok := fits("GET holds/*", what); ok {
+		name, _ := url.PathUnescape(ids[0])
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		s.wg.Go(func() {
+			select {
+			case <-s.done:
+			case <-ctx.Done():
+			}
+			cancel()
+		})
+		if s.WaitHold(ctx, name) != nil {
+			return answerJSON(503, map[string]any{"error": "the sandbox ends"})
+		}
+		return answerJSON(200, map[string]any{"hold": name, "reached": true})
+	}
+	if ids, ok := fits("POST holds/*/release", what); ok {
+		name, _ := url.PathUnescape(ids[0])
+		return answerJSON(200, map[string]any{"hold": name, "released": s.Release(name)})
+	}
+	return answerJSON(404, map[string]any{"error": "no such control: " + what})
+}

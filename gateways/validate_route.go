@@ -1,0 +1,148 @@
+package gateways
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func (g *Gateway) validateRoutes(p *problems) {
+	p.want(len(g.Routes) > 0, "routes", "", "at least one route")
+	seen := map[string]bool{}
+	for i, r := range g.Routes {
+		path := fmt.Sprintf("routes[%d].", i)
+		if r == nil {
+			p.add(strings.TrimSuffix(path, "."), "", "a route")
+			return
+		}
+		p.want(namePattern.MatchString(r.Name) && !seen[r.Name], path+"name", r.Name, "a name of its own: lower-case letters, digits, - and _, a letter first")
+		seen[r.Name] = true
+		if r.Name != "" {
+			path = "routes." + r.Name + "."
+		}
+		g.validateRoute(p, r, path)
+	}
+}
+
+func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
+	p.want(r.Method == "*" || token.MatchString(r.Method) && !Safe(r.Method) && r.Method == strings.ToUpper(r.Method), path+"method", r.Method, "an unsafe method such as POST, or *")
+	p.oneOf(path+"effect", &r.Effect, EffectMove, EffectMove, EffectUndo)
+	names := p.path(path+"path", r)
+	p.times(path, r.KeyRetention, r.SettleAfter, r.AttemptTimeout, r.BodyLimit, r.AnswerLimit)
+	p.keyPlace(path+"key", r.Key)
+	p.want(!r.Keyless || r.Key == nil, path+"keyless", r.Keyless, "false where the route has a key")
+	p.refPlace(path+"reference", r.Reference)
+	p.callKey(path+"callKey", r.CallKey)
+	p.answers(path+"answers", r.Answers)
+	p.payment(path+"payment", r.Payment)
+	key := g.key(r)
+	if r.Signed && key != nil {
+		p.want(key.Field == "", path+"signed", r.Signed, "false where the key goes into the body: a signed body is never changed")
+	}
+	if r.Probe {
+		p.want(key != nil, path+"probe", r.Probe, "false where the gateway takes no key")
+		p.want(g.Family != "", path+"probe", r.Probe, "false where family is not declared")
+		p.want(first(r.KeyRetention, g.KeyRetention) > 0, path+"probe", r.Probe, "false where keyRetention is not declared")
+	}
+	for name, source := range r.Params {
+		where, field, _ := strings.Cut(source, ":")
+		ok := where == "path" && slices.Contains(names, field) || where == "body" && fieldPattern.MatchString(field)
+		p.want(ok, path+"params."+name, source, "path:<name in path> or body:<dotted field>")
+		p.want(!cardData.MatchString(field), path+"params."+name, source, "no card or bank account data")
+		p.want(name != "reference" && name != "since" && name != appReference && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
+	}
+	if r.Lookup != nil {
+		g.validateLookup(p, r, path+"lookup.")
+	}
+}
+
+func (p *problems) path(path string, r *Route) (names []string) {
+	if !strings.HasPrefix(r.Path, "/") || !plainTarget(r.Path) || strings.Contains(r.Path, "?") {
+		p.add(path, r.Path, "a path such as /v1/charges/{id} or /v1/**")
+		return nil
+	}
+	r.path = strings.Split(r.Path[1:], "/")
+	for i, s := range r.path {
+		name, ok := template(s)
+		switch {
+		case ok:
+			p.want(braces.FindString(s) == s && !slices.Contains(names, name), path, r.Path, "each {name} once, of letters, digits, - and _")
+			names = append(names, name)
+		case s == "**":
+			p.want(i == len(r.path)-1, path, r.Path, "** as the last segment only")
+		default:
+			p.want(!strings.ContainsAny(s, "{}*"), path, r.Path, "{name} and ** as whole segments only")
+		}
+	}
+	return names
+}
+
+func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
+	l := r.Lookup
+	p.oneOf(path+"kind", &l.Kind, "", KindList, KindGet, KindSearch)
+	p.oneOf(path+"sinceFormat", &l.SinceFormat, "unix", "unix", "rfc3339")
+	p.oneOf(path+"notFound", &l.NotFound, "", "", CaseMissed)
+	l.Window, l.Misses, l.MissGap = first(l.Window, defaultWindow), first(l.Misses, defaultMisses), first(l.MissGap, defaultMissGap)
+	p.want(l.Window >= defaultWindow, path+"window", l.Window, "10m or more: a clock offset of 5m and 5m to spare")
+	p.want(l.Misses > 0, path+"misses", l.Misses, "1 or more")
+	p.want(l.MissGap > 0, path+"missGap", l.MissGap, "a length of time above 0s")
+	p.want(!l.Proves || l.Kind != KindSearch, path+"proves", l.Proves, "false for kind search: an index lags")
+	p.want(plainTarget(l.Target), path+"target", l.Target, "a request target such as /v1/charges?reference={reference}")
+	for _, m := range braces.FindAllString(l.Target, -1) {
+		name := m[1 : len(m)-1]
+		_, isParam := r.Params[name]
+		p.want(name == "since" || name == "reference" || isParam, path+"target", m, "{since}, {reference} or a name of params")
+	}
+	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "amount": l.Amount, "currency": l.Currency} {
+		p.want(pointer.MatchString(s), path+name, s, "a JSON pointer such as /data")
+	}
+	p.conditions(path+"is", l.Is)
+	g.validateMatch(p, r, path)
+	p.cases(path+"cases", l)
+	if l.Pages != nil {
+		l.Pages.Max = first(l.Pages.Max, defaultPages)
+		p.want(l.Pages.Max > 0 && l.Pages.Max <= 1000, path+"pages.max", l.Pages.Max, "1 to 1000")
+		p.want(l.Pages.More != "" && pointer.MatchString(l.Pages.More), path+"pages.more", l.Pages.More, "a JSON pointer to a boolean")
+		p.want(l.Pages.Param != "" && l.ID != "", path+"pages.param", l.Pages.Param, "a query parameter, and id to fill it")
+		p.want(l.Kind != KindGet, path+"pages", "", "none for kind get")
+	}
+	if a := l.Answer; a != nil {
+		a.Status, a.ContentType = first(a.Status, 200), first(a.ContentType, "application/json")
+		p.want(a.Status >= 200 && a.Status <= 299, path+"answer.status", a.Status, "200 to 299")
+		p.want(pointer.MatchString(a.At), path+"answer.at", a.At, "a JSON pointer")
+		p.want(!strings.ContainsAny(a.ContentType, "\r\n\x00"), path+"answer.contentType", a.ContentType, "a media type")
+	}
+}
+
+// validateMatch: a list matches on the reference; a get on the object that the request named.
+func (g *Gateway) validateMatch(p *problems, r *Route, path string) {
+	l := r.Lookup
+	if l.Reference != "" {
+		p.want(g.reference(r) != nil, path+"reference", l.Reference, "none where the route writes no reference")
+	}
+	if l.Kind == KindGet {
+		_, isParam := r.Params[l.SameAs]
+		p.want(l.SameAs == "" || isParam && l.ID != "", path+"sameAs", l.SameAs, "a name of params, with id")
+		p.want(l.SameAs != "" || l.Reference != "", path+"sameAs", l.SameAs, "sameAs or reference: a get must know its object")
+		p.want(l.Items == "", path+"items", l.Items, "none for kind get")
+		return
+	}
+	p.want(l.Reference != "", path+"reference", l.Reference, "a JSON pointer into an item: lists are matched by reference")
+	p.want(l.SameAs == "", path+"sameAs", l.SameAs, "none for a list")
+	if ref := g.reference(r); ref != nil && l.Proves {
+		p.want(ref.Required, path+"proves", l.Proves, "false where the reference is not required: without one nothing can be found")
+	}
+}
+
+func (p *problems) cases(path string, l *Lookup) {
+	p.want(len(l.Cases) > 0, path, "", "at least one case")
+	for i, c := range l.Cases {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		p.conditions(path+".when", c.When)
+		p.want(slices.Contains([]string{CaseDone, CaseFailed, CaseMissed, CaseBusy}, c.Is), path+".is", c.Is, "done, failed, missed, busy")
+		p.want(slices.Contains([]string{"", "ours", "none"}, c.Reference), path+".reference", c.Reference, "ours, none")
+		p.want(c.Reference == "" || l.Reference != "", path+".reference", c.Reference, "none where the lookup has no reference")
+		p.want(c.Is != CaseMissed || l.Kind == KindGet, path+".is", c.Is, "missed for kind get only: a listed object is there")
+		p.want(paymentWord(c.Payment), path+".payment", c.Payment, "pending, done, failed, reversed")
+	}
+}

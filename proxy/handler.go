@@ -1,0 +1,356 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+)
+
+// Config is what a Proxy works with.
+type Config struct {
+	Fence    *claims.Fence
+	Realm    string
+	Gateways *gateways.Registry
+	Egress   map[string]*Egress // by gateway name
+	// Tenants are served; the first is meant where a request names none.
+	Tenants     []string
+	MaxAttempts int // attempts of a revision that may be in doubt; default 5
+	// Wait is how long doubt is looked into while the app waits, if it does not say (Prefer: wait). Default 10 s.
+	Wait    time.Duration
+	Breaker BreakerConfig
+	Metrics *Metrics
+	Log     *slog.Logger
+}
+
+// Proxy serves the data listeners.
+type Proxy struct {
+	Config
+	breakers map[string]*breaker
+}
+
+// New makes a Proxy.
+func New(cfg Config) (*Proxy, error) {
+	if len(cfg.Tenants) == 0 {
+		cfg.Tenants = []string{"default"}
+	}
+	if cfg.MaxAttempts == 0 {
+		cfg.MaxAttempts = 5
+	}
+	if cfg.Wait == 0 {
+		cfg.Wait = 10 * time.Second
+	}
+	p := &Proxy{Config: cfg, breakers: map[string]*breaker{}}
+	for _, g := range cfg.Gateways.All() {
+		if cfg.Egress[g.Name] == nil {
+			return nil, fmt.Errorf("gateway %s has no egress", g.Name)
+		}
+		p.breakers[g.Name] = newBreaker(g.Name, cfg.Breaker, cfg.Metrics)
+	}
+	return p, nil
+}
+
+// For serves one gateway: every request is for it, whatever its Host says. Apps need to change host and port only.
+func (p *Proxy) For(g *gateways.Gateway) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.serve(w, r, func(head *Head) (*gateways.Gateway, string, error) {
+			target, _, err := originForm(head.Target)
+			return g, target, err
+		})
+	})
+}
+
+// Any serves every gateway: by the request's Host, if that is one of a gateway's own, else by the first path segment.
+func (p *Proxy) Any() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, p.route(r)) })
+}
+
+// resolve finds a request's gateway and the raw target that it is for.
+type resolve func(head *Head) (*gateways.Gateway, string, error)
+
+func (p *Proxy) route(r *http.Request) resolve {
+	return func(head *Head) (*gateways.Gateway, string, error) {
+		target, host, err := originForm(head.Target)
+		if err != nil {
+			return nil, "", err
+		}
+		if host == "" {
+			host = r.Host
+		}
+		if g, ok := p.Gateways.ByHost(host); ok {
+			return g, target, nil
+		}
+		name, rest, _ := strings.Cut(strings.TrimPrefix(target, "/"), "/")
+		if g, ok := p.Gateways.ByName(name); ok {
+			return g, "/" + rest, nil
+		}
+		return nil, "", &claims.Refusal{
+			Reason: claims.UnknownGateway, Detail: "neither the Host header nor the first path segment names a configured gateway",
+		}
+	}
+}
+
+// originForm takes the origin form out of a request target without touching its bytes; host is set for an absolute form.
+func originForm(target string) (origin, host string, err error) {
+	if strings.HasPrefix(target, "/") {
+		return target, "", nil
+	}
+	for _, scheme := range []string{"http://", "https://"} {
+		if len(target) > len(scheme) && strings.EqualFold(target[:len(scheme)], scheme) {
+			rest := target[len(scheme):]
+			i := strings.IndexAny(rest, "/?")
+			if i < 0 {
+				return "/", rest, nil
+			}
+			if rest[i] == '?' {
+				return "/" + rest[i:], rest[:i], nil
+			}
+			return rest[i:], rest[:i], nil
+		}
+	}
+	return "", "", bad("the request target must be a path")
+}
+
+func bad(format string, args ...any) *claims.Refusal {
+	return &claims.Refusal{Reason: claims.BadRequest, Detail: fmt.Sprintf(format, args...)}
+}
+
+// serve answers one request and logs it in one line.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, find resolve) {
+	x := &exchange{p: p, r: r, began: time.Now()}
+	defer x.log()
+	head, err := HeadOf(r)
+	if err != nil {
+		x.refuse(w, bad("the request's head cannot be told apart on its connection"))
+		return
+	}
+	if head.Flaw != "" {
+		x.refuse(w, bad("the request has %s", head.Flaw))
+		return
+	}
+	if x.gateway, x.target, err = find(head); err != nil {
+		x.refuse(w, asRefusal(err))
+		return
+	}
+	x.head = head
+	if gateways.Safe(r.Method) {
+		x.pass(w, nil)
+		return
+	}
+	x.unsafe(w)
+}
+
+func asRefusal(err error) *claims.Refusal {
+	if ref, ok := errors.AsType[*claims.Refusal](err); ok {
+		return ref
+	}
+	if b, ok := errors.AsType[*gateways.BadRequest](err); ok {
+		return bad("%s", b.Detail)
+	}
+	return bad("%s", err.Error())
+}
+
+// exchange is one request on its way.
+type exchange struct {
+	p       *Proxy
+	r       *http.Request
+	head    *Head
+	gateway *gateways.Gateway
+	target  string
+	tags    Tags
+	match   gateways.Match
+	in      gateways.Inbound
+	began   time.Time
+
+	tenant, callKey string
+	kind            string // fenced, passed, refused
+	status          int
+	result          claims.Result
+}
+
+// unsafe serves a method that may move money.
+func (x *exchange) unsafe(w http.ResponseWriter) {
+	tags, err := ParseTags(x.head.Fields)
+	if err != nil {
+		x.refuse(w, asRefusal(err))
+		return
+	}
+	x.tags = tags
+	x.in = gateways.Inbound{Method: x.r.Method, Target: x.target, Header: ForwardFields(x.head)}
+	m, routed := x.gateway.Match(x.in.Method, x.in.Target)
+	x.match = m
+	limit := x.gateway.BodyLimit
+	if routed {
+		limit = m.Policy().BodyLimit
+	}
+	if ref := x.early(routed); ref != nil {
+		x.refuse(w, ref)
+		return
+	}
+	if ref := x.readBody(w, limit); ref != nil {
+		x.refuse(w, ref)
+		return
+	}
+	call, ref := x.call(routed)
+	switch {
+	case ref != nil && ref.Reason == claims.Untagged && x.gateway.Untagged == gateways.UntaggedPass:
+		x.pass(w, x.in.Body)
+	case ref != nil:
+		x.refuse(w, ref)
+	default:
+		x.fenced(w, call)
+	}
+}
+
+// early refuses what can be refused before the body is asked for (Expect: 100-continue).
+func (x *exchange) early(routed bool) *claims.Refusal {
+	x.tenant = x.tags.Tenant
+	if x.tenant == "" {
+		x.tenant = x.p.Tenants[0]
+	}
+	switch {
+	case !slices.Contains(x.p.Tenants, x.tenant):
+		return &claims.Refusal{Reason: claims.WrongTenant, Detail: "this sidecar does not serve the tenant"}
+	case x.tags.Any && !routed:
+		return bad("gateway %s declares no route for %s of this path", x.gateway.Name, x.r.Method)
+	case x.tags.Any && x.gateway.Tokens == gateways.TokensRequired && x.tags.Token.IsZero():
+		return bad("gateway %s serves no calls without a %s header", x.gateway.Name, HeaderToken)
+	}
+	return x.undo(routed)
+}
+
+// undo demands that a refund, void or cancel says whether it undoes a call.
+func (x *exchange) undo(routed bool) *claims.Refusal {
+	undoes := routed && x.match.Policy().Undo
+	switch {
+	case x.tags.Undo != "" && x.tags.Undo != "none":
+		return bad("header %s: this version serves %s: none only", HeaderUndo, HeaderUndo)
+	case undoes && x.tags.Any && x.tags.Undo == "":
+		return bad("this route undoes money: say %s: none if the call compensates nothing", HeaderUndo)
+	}
+	return nil
+}
+
+// readBody reads the whole body before anything is claimed. The server answers Expect: 100-continue at the first read, so
+// a body that is declared too large is never asked for.
+func (x *exchange) readBody(w http.ResponseWriter, limit int64) *claims.Refusal {
+	tooLarge := &claims.Refusal{Reason: claims.TooLarge, Detail: fmt.Sprintf("the body is over this route's limit of %d bytes", limit)}
+	if x.r.ContentLength > limit {
+		w.Header().Set("Connection", "close")
+		return tooLarge
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, x.r.Body, limit))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge
+	}
+	if err != nil {
+		return bad("the body could not be read to its end")
+	}
+	x.in.Body = b
+	return nil
+}
+
+// call makes the claims' view of the request.
+func (x *exchange) call(routed bool) (claims.Call, *claims.Refusal) {
+	key, ref := x.key(routed)
+	if ref != nil {
+		return claims.Call{}, ref
+	}
+	x.callKey = key.Call
+	prepared, err := x.match.Prepare(x.in, gateways.Identity{
+		Realm: x.p.Realm, Tenant: key.Tenant, CallKey: key.Call, Revision: x.tags.Revision,
+	})
+	if err != nil {
+		return claims.Call{}, asRefusal(err)
+	}
+	policy := x.match.Policy()
+	b := x.p.breakers[x.gateway.Name]
+	return claims.Call{
+		Key: key, Revision: x.tags.Revision, Guard: x.tags.Token,
+		Canonical: prepared.Canonical, CanonicalVersion: prepared.CanonicalVersion, Facts: prepared.Facts,
+		Policy: claims.Policy{AttemptTimeout: policy.AttemptTimeout, MaxAttempts: x.p.MaxAttempts, Probe: policy.Probe},
+		Wait:   x.wait(),
+		Send:   x.send,
+		Admit:  b.admit,
+	}, nil
+}
+
+// key finds the call key: Fence-Key, else where the route takes it from.
+func (x *exchange) key(routed bool) (claims.Key, *claims.Refusal) {
+	k := claims.Key{Tenant: x.tenant, Call: x.tags.Key}
+	if k.Call == "" && routed {
+		from, err := x.match.CallKey(x.in)
+		if err != nil {
+			return k, &claims.Refusal{Reason: claims.NoKey, Detail: asRefusal(err).Detail}
+		}
+		k.Call = from
+	}
+	switch {
+	case k.Call == "" && x.tags.Any:
+		return k, &claims.Refusal{Reason: claims.NoKey, Detail: "a fenced call needs a call key: header " + HeaderKey + " is missing"}
+	case k.Call == "":
+		return k, &claims.Refusal{Reason: claims.Untagged, Detail: "nothing was sent: an unsafe request needs a call key in the header " + HeaderKey}
+	}
+	if err := k.Check(); err != nil {
+		return k, bad("%s", err.Error())
+	}
+	if !routed {
+		return k, bad("gateway %s declares no route for %s of this path", x.gateway.Name, x.r.Method)
+	}
+	if t := x.tags.Token; !t.IsZero() {
+		if tenant, _, err := claims.SplitScope(t.Scope); err != nil || tenant != k.Tenant {
+			return k, &claims.Refusal{Reason: claims.Fenced, Detail: "the fence token is of another tenant"}
+		}
+	}
+	return k, x.keyed()
+}
+
+// keyed repeats for a call key out of the route's own source what early asked of a tagged request.
+func (x *exchange) keyed() *claims.Refusal {
+	x.tags.Any = true
+	return x.early(true)
+}
+
+func (x *exchange) wait() time.Duration {
+	if x.tags.Wait >= 0 {
+		return x.tags.Wait
+	}
+	return x.p.Wait
+}
+
+// fenced runs the call and answers.
+func (x *exchange) fenced(w http.ResponseWriter, c claims.Call) {
+	x.kind = "fenced"
+	patience := x.tags.Timeout
+	if patience == 0 {
+		patience = c.Policy.AttemptTimeout + c.Wait + 5*time.Second
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), patience)
+	defer cancel()
+	x.result = x.p.Fence.Do(ctx, c)
+	x.writeFence(w)
+	if ref := x.result.Refusal; ref != nil {
+		x.status = StatusOf(ref.Reason, x.gateway)
+		WriteProblem(w, ref, x.gateway)
+		return
+	}
+	x.status = x.result.Answer.Status
+	writeAnswer(w, x.result.Answer)
+}
+
+// refuse answers a request that never reached the fence.
+func (x *exchange) refuse(w http.ResponseWriter, ref *claims.Refusal) {
+	x.kind = "refused"
+	x.result = claims.Result{Refusal: ref, Outcome: ref.Outcome, Source: claims.SourceRefused}
+	x.writeFence(w)
+	x.status = StatusOf(ref.Reason, x.gateway)
+	WriteProblem(w, ref, x.gateway)
+}

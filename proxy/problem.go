@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+)
+
+// ProblemBase precedes a refusal's slug in a problem's type.
+const ProblemBase = "https://fence-sidecar.dev/problems/"
+
+// problem is a refusal's place in the one map from refusal to status.
+type problem struct {
+	status int
+	title  string
+	// retry: a client may repeat the call by itself.
+	retry bool
+}
+
+var problems = map[claims.Reason]problem{
+	claims.BadRequest:       {400, "The request cannot be fenced", false},
+	claims.NoKey:            {400, "The request has no call key", false},
+	claims.Untagged:         {403, "An unsafe request without a call key is not sent", false},
+	claims.WrongTenant:      {403, "The tenant is not served here", false},
+	claims.UnknownGateway:   {421, "No such gateway", false},
+	claims.KeyConflict:      {422, "Another request was made under this call key", false},
+	claims.Fenced:           {409, "The fence token is not live", false},
+	claims.SupersededRev:    {409, "A later revision was made", false},
+	claims.RevisionBlocked:  {409, "The revision cannot be made", false},
+	claims.AlreadyUndone:    {409, "The call was undone", false},
+	claims.NothingToUndo:    {409, "There is nothing to undo", false},
+	claims.AttemptsUsed:     {409, "No attempt is left", false},
+	claims.AnswerGone:       {409, "The answer is not kept", false},
+	claims.InFlight:         {409, "The call is in flight", true},
+	claims.NeedsReview:      {409, "A person must decide", false},
+	claims.ScopeFinished:    {410, "The scope is finished", false},
+	claims.CallCancelled:    {410, "The call was cancelled", false},
+	claims.RetentionPassed:  {410, "The gateway's key is too old to be used again", false},
+	claims.TooLarge:         {413, "The body is too large", false},
+	claims.NotSent:          {502, "The gateway could not be reached", false},
+	claims.StoreUnavailable: {503, "The store cannot be reached", true},
+	claims.LeaseLost:        {503, "The sidecar lost its own lease", true},
+	claims.Draining:         {503, "The sidecar is shutting down", true},
+	claims.BreakerOpen:      {503, "The gateway's circuit breaker is open", false},
+	claims.Quarantine:       {503, "The store is in quarantine", false},
+	claims.Unreadable:       {503, "The record cannot be read", false},
+	claims.InDoubt:          {504, "The outcome is not known yet", false},
+}
+
+// StatusOf is a refusal's status; g, if known, may have its own for a call in doubt.
+func StatusOf(r claims.Reason, g *gateways.Gateway) int {
+	if r == claims.InDoubt && g != nil && g.UnknownStatus != 0 {
+		return g.UnknownStatus
+	}
+	if p, ok := problems[r]; ok {
+		return p.status
+	}
+	return http.StatusServiceUnavailable
+}
+
+// WriteProblem answers with a refusal: a problem document with the gateway's own error shape beside it, because an SDK
+// that meets neither may take the answer for a payment.
+func WriteProblem(w http.ResponseWriter, ref *claims.Refusal, g *gateways.Gateway) {
+	p := problems[ref.Reason]
+	status := StatusOf(ref.Reason, g)
+	body := map[string]any{}
+	if g != nil {
+		members, header := g.Error.Render(string(ref.Reason), ref.Detail, p.retry)
+		for k, v := range members {
+			body[k] = v
+		}
+		for _, f := range header {
+			w.Header().Set(f.Name, f.Value)
+		}
+	}
+	body["type"] = ProblemBase + string(ref.Reason)
+	body["title"] = p.title
+	body["status"] = status
+	body["detail"] = ref.Detail
+	body["outcome"] = ref.Outcome.String()
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	if after := retryAfter(ref); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	b, err := json.Marshal(body)
+	if err != nil { // a gateway file's shape that JSON cannot write
+		b = []byte(`{"type":"` + ProblemBase + string(ref.Reason) + `","status":` + strconv.Itoa(status) + `}`)
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	w.Write(b)
+}
+
+// retryAfter is in whole seconds, at least 1 where the status calls for one.
+func retryAfter(ref *claims.Refusal) int {
+	after := ref.RetryAfter
+	if p := problems[ref.Reason]; after == 0 && (p.status == 503 || ref.Reason == claims.InFlight) {
+		after = time.Second
+	}
+	return int(math.Ceil(after.Seconds()))
+}

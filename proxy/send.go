@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+)
+
+// send makes one attempt: the request is stamped with the stored key and reference, so that every attempt has the same
+// bytes, and leaves once.
+func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) claims.Sent {
+	header, body, err := x.match.Stamp(x.in, a.Facts)
+	if err != nil {
+		return claims.Sent{Unsent: true, Cause: "stamp", Detail: err.Error()}
+	}
+	policy := x.match.Policy()
+	ex := x.p.Egress[x.gateway.Name].Send(ctx, Outbound{
+		Method: x.in.Method, Target: x.in.Target, Host: x.host(), Header: header, Body: body,
+		HadLength: x.head.HasCL || x.head.HasTE, Fresh: policy.FreshDial,
+		AllowCloseFramed: policy.AllowCloseFramed, AnswerLimit: policy.AnswerLimit,
+	}, gate)
+	x.p.Metrics.attempt(x.gateway.Name, &ex)
+	if ex.Answer == nil {
+		s := claims.Sent{Unsent: !ex.Wrote, Cause: ex.Cause}
+		if ex.Err != nil {
+			s.Detail = ex.Err.Error()
+		}
+		return s
+	}
+	return classified(x.gateway.Classify(x.match.Route.Name, ex.Answer), ex.Answer)
+}
+
+// classified puts the gateway's answer table and the sender's words together.
+func classified(c gateways.Class, a *claims.Answer) claims.Sent {
+	s := claims.Sent{
+		Outcome: c.Outcome, Stored: c.Stored, Refused: c.Refused, InUse: c.InUse, Answer: a, Payment: c.Payment, Cause: "answered",
+	}
+	if !c.Outcome.Definite() {
+		s.Cause = "unlisted"
+	}
+	return s
+}
+
+// host is the Host line: the gateway's own name, never ours.
+func (x *exchange) host() string {
+	if len(x.gateway.Hosts) > 0 {
+		return x.gateway.Hosts[0]
+	}
+	return ""
+}
+
+// pass sends an unfenced request on: a safe method, or an untagged one that the gateway's settings let pass.
+func (x *exchange) pass(w http.ResponseWriter, body []byte) {
+	x.kind = "passed"
+	ctx, cancel := context.WithTimeout(x.r.Context(), x.gateway.AttemptTimeout)
+	defer cancel()
+	sw := &statusWriter{ResponseWriter: w}
+	err := x.p.Egress[x.gateway.Name].Stream(ctx, Outbound{
+		Method: x.r.Method, Target: x.target, Host: x.host(), Header: ForwardFields(x.head), Body: body,
+		HadLength: x.head.HasCL || x.head.HasTE,
+	}, sw)
+	x.status = sw.status
+	if err == nil || sw.status != 0 {
+		return
+	}
+	ref := &claims.Refusal{Reason: claims.NotSent, Detail: "the gateway could not be reached", Outcome: claims.Unknown}
+	if e, ok := errors.AsType[*SendError](err); ok && e.Wrote {
+		ref = &claims.Refusal{Reason: claims.InDoubt, Detail: "the gateway did not answer this unfenced request"}
+	}
+	x.refuse(w, ref)
+	x.kind = "passed"
+}
+
+// statusWriter remembers what was answered.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if status >= 200 && w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

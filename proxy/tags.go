@@ -1,0 +1,126 @@
+package proxy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// Request headers of the fence. They are never forwarded.
+const (
+	HeaderKey      = "Fence-Key"
+	HeaderToken    = "Fence-Token"
+	HeaderTenant   = "Fence-Tenant"
+	HeaderRevision = "Fence-Revision"
+	HeaderUndo     = "Fence-Undo"
+	HeaderTimeout  = "Fence-Timeout"
+)
+
+// Answer headers of the fence.
+const (
+	HeaderOutcome = "Fence-Outcome"
+	HeaderResult  = "Fence-Result"
+	HeaderAttempt = "Fence-Attempt"
+	HeaderCall    = "Fence-Call"
+	HeaderLease   = "Fence-Lease"
+)
+
+// Tags are what an app says to the fence.
+type Tags struct {
+	Key      string
+	Token    claims.Guard
+	Tenant   string
+	Revision int
+	Undo     string
+	Timeout  time.Duration // the app's patience; 0: not said
+	Wait     time.Duration // how long to look into a doubt; negative: not said
+	Any      bool          // a fence header was there
+}
+
+// maxWait bounds Fence-Timeout and Prefer: wait.
+const maxWait = 10 * time.Minute
+
+// ParseTags reads the fence headers of a request's head. A header that stands twice, or a Fence-* header that is not
+// known, is an error: something that guards money is not guessed.
+func ParseTags(fields []claims.Field) (Tags, error) {
+	t := Tags{Revision: 1, Wait: -1}
+	seen := map[string]bool{}
+	for _, f := range fields {
+		name := strings.ToLower(f.Name)
+		if name == "prefer" {
+			t.preferWait(f.Value)
+			continue
+		}
+		if !strings.HasPrefix(name, "fence-") {
+			continue
+		}
+		t.Any = true
+		if seen[name] {
+			return t, fmt.Errorf("header %s stands more than once", f.Name)
+		}
+		seen[name] = true
+		if err := t.set(name, f); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func (t *Tags) set(name string, f claims.Field) (err error) {
+	switch name {
+	case "fence-key":
+		t.Key, err = f.Value, filled(f)
+	case "fence-tenant":
+		t.Tenant, err = f.Value, filled(f)
+	case "fence-token":
+		t.Token, err = claims.ParseGuard(f.Value)
+	case "fence-revision":
+		t.Revision, err = strconv.Atoi(f.Value)
+		if err != nil || t.Revision < 1 || strconv.Itoa(t.Revision) != f.Value {
+			err = fmt.Errorf("header Fence-Revision: want a decimal number from 1")
+		}
+	case "fence-undo":
+		t.Undo, err = f.Value, filled(f)
+	case "fence-timeout":
+		t.Timeout, err = seconds(f)
+	default:
+		err = fmt.Errorf("header %s is not known", clipped(f.Name))
+	}
+	return err
+}
+
+func filled(f claims.Field) error {
+	if f.Value == "" {
+		return fmt.Errorf("header %s is empty", f.Name)
+	}
+	return nil
+}
+
+func seconds(f claims.Field) (time.Duration, error) {
+	n, err := strconv.Atoi(f.Value)
+	if err != nil || n < 1 || time.Duration(n)*time.Second > maxWait {
+		return 0, fmt.Errorf("header %s: want whole seconds from 1 to %d", f.Name, int(maxWait.Seconds()))
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// preferWait takes wait=<s> out of a Prefer header (RFC 7240 section 4.3); a value that makes no sense is ignored, as that
+// RFC wants.
+func (t *Tags) preferWait(value string) {
+	for p := range strings.SplitSeq(value, ",") {
+		name, v, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if n, err := strconv.Atoi(v); strings.EqualFold(name, "wait") && err == nil && n >= 0 {
+			t.Wait = min(time.Duration(n)*time.Second, maxWait)
+		}
+	}
+}
+
+func clipped(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}

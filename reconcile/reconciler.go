@@ -1,0 +1,159 @@
+package reconcile
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+)
+
+// Config is what a Reconciler works with.
+type Config struct {
+	Store    claims.Store
+	Gateways *gateways.Registry
+	// Roots are the certificate authorities of a gateway, by name; none: the system's.
+	Roots map[string]*x509.CertPool
+	// GiveUp moves an abandoned record of this process to unknown; nil where the process sends nothing.
+	GiveUp func(context.Context, claims.View) error
+	Log    *slog.Logger
+
+	Interval      time.Duration // between sweeps, jittered by a fifth; default 30 s
+	Batch         int           // calls a sweep takes at once; default 100
+	LookupTimeout time.Duration // for one lookup with all its pages; default 20 s
+	// Verdict, if set, is told of every lookup: gateway, route and what was found.
+	Verdict func(gateway, route string, kind claims.FindingKind)
+	// Settled, if set, is told of every record that a verdict moved.
+	Settled func(claims.Record)
+}
+
+// Reconciler reconciles the calls of one store.
+type Reconciler struct {
+	Config
+	clients  map[string]*http.Client
+	breakers map[string]*gobreaker.CircuitBreaker[claims.Finding]
+}
+
+// New makes a Reconciler.
+func New(cfg Config) *Reconciler {
+	cfg.Interval = orElse(cfg.Interval, 30*time.Second)
+	cfg.Batch = orElse(cfg.Batch, 100)
+	cfg.LookupTimeout = orElse(cfg.LookupTimeout, 20*time.Second)
+	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, breakers: map[string]*gobreaker.CircuitBreaker[claims.Finding]{}}
+	for _, g := range cfg.Gateways.All() {
+		r.clients[g.Name] = newClient(cfg.Roots[g.Name])
+		r.breakers[g.Name] = gobreaker.NewCircuitBreaker[claims.Finding](gobreaker.Settings{
+			Name: g.Name + " lookups", Timeout: 15 * time.Second,
+			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 10 },
+		})
+	}
+	return r
+}
+
+func orElse[T comparable](v, other T) T {
+	if v == *new(T) {
+		return other
+	}
+	return v
+}
+
+// Call looks one call up and applies what it found. A verdict that lost a race is thrown away: that is no error.
+func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
+	v, err := r.Store.Get(ctx, key, claims.Guard{}) // the time is read before the lookup leaves
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	rec := &v.Record
+	if next, moved := claims.ReadEvidence(*rec); rec.Exists() && moved {
+		return r.write(ctx, rec, next)
+	}
+	if !rec.Reconcilable(v.Now) {
+		return nil
+	}
+	if r.GiveUp != nil {
+		if err := r.GiveUp(ctx, v); err != nil && !claims.Refused(err) {
+			return fmt.Errorf("give up: %w", err)
+		}
+	}
+	if v, err = r.Store.Get(ctx, key, claims.Guard{}); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	verdict := r.ask(ctx, v)
+	next, moved := claims.Apply(v.Record, verdict)
+	r.Log.Debug("lookup", "tenant", key.Tenant, "call", key.Call, "found", verdict.Kind.String(), "reason", verdict.Reason, "state", string(next.State))
+	if !moved {
+		return nil
+	}
+	return r.write(ctx, &v.Record, next)
+}
+
+func (r *Reconciler) write(ctx context.Context, rec *claims.Record, next claims.Record) error {
+	_, err := r.Store.Swap(ctx, claims.Condition{}, claims.Write{Version: rec.Version, Next: next})
+	switch {
+	case errors.Is(err, claims.ErrLost):
+		return nil
+	case err != nil:
+		return fmt.Errorf("write: %w", err)
+	}
+	if next.State != rec.State {
+		r.Log.Info("reconciled", "tenant", rec.Key.Tenant, "call", rec.Key.Call, "from", string(rec.State), "to", string(next.State))
+		if r.Settled != nil {
+			r.Settled(next)
+		}
+	}
+	return nil
+}
+
+// ask makes a verdict of one lookup. Whatever goes wrong, it says "could not tell".
+func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
+	rec := &v.Record
+	out := claims.Verdict{Version: rec.Version, Asked: v.Now}
+	g, ok := r.Gateways.ByName(rec.Facts.Gateway)
+	if !ok {
+		out.Reason = "gateway " + rec.Facts.Gateway + " is not configured here"
+		return out
+	}
+	out.Rules = g.LookupRules(rec.Facts.Route)
+	out.Finding = r.look(ctx, g, rec)
+	if r.Verdict != nil {
+		r.Verdict(rec.Facts.Gateway, rec.Facts.Route, out.Kind)
+	}
+	return out
+}
+
+func (r *Reconciler) look(ctx context.Context, g *gateways.Gateway, rec *claims.Record) claims.Finding {
+	header, ok, err := g.LookupHeader(rec.Facts.Account)
+	switch {
+	case err != nil:
+		return claims.Finding{Reason: err.Error()}
+	case !ok:
+		return claims.Finding{Reason: "account " + rec.Facts.Account + " has no lookup credential: only a repeat of the call can tell"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.LookupTimeout)
+	defer cancel()
+	f, err := r.breakers[g.Name].Execute(func() (claims.Finding, error) {
+		failed := error(nil)
+		f, err := g.Ask(ctx, rec.Facts, rec.FirstStarted, func(ctx context.Context, target string) (*claims.Answer, error) {
+			a, err := r.get(ctx, g, target, header)
+			if err != nil || a.Status >= 500 {
+				failed = errors.Join(err, fmt.Errorf("lookup of %s", g.Name))
+			}
+			return a, err
+		})
+		if err == nil && failed != nil && f.Kind == claims.CouldNotTell {
+			return f, failed
+		}
+		return f, err
+	})
+	if err != nil {
+		return claims.Finding{Reason: "lookup failed: " + err.Error()}
+	}
+	return f
+}
