@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Guard is the (scope, token) under which a caller acts. The zero Guard stands for none.
@@ -58,7 +59,7 @@ func SplitScope(scope string) (tenant, id string, err error) {
 	if ok && len(scope) <= maxScope {
 		tenant, err1 := url.PathUnescape(t)
 		id, err2 := url.PathUnescape(i)
-		if err1 == nil && err2 == nil && id != "" && tenant != "" && ScopeKey(tenant, id) == scope {
+		if err1 == nil && err2 == nil && id != "" && tenant != "" && utf8.ValidString(tenant) && utf8.ValidString(id) && ScopeKey(tenant, id) == scope {
 			return tenant, id, nil
 		}
 	}

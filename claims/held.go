@@ -116,15 +116,15 @@ func (h *Held) keep(ctx context.Context) {
 // sender. An expired lease is never renewed; the process takes its scope again, which grants the next token.
 type Instance struct {
 	*Held
-	scope, name string
-	log         *slog.Logger
+	scope, holder string
+	log           *slog.Logger
 }
 
 // NewInstance makes an instance that holds nothing yet. name tells people who holds the lease.
 func NewInstance(l Leases, c Clock, t LeaseTimes, name string, log *slog.Logger) *Instance {
 	return &Instance{
 		Held:  &Held{leases: l, clock: c, times: t.Defaults()},
-		scope: InstancePrefix + newUUID(), name: name, log: log,
+		scope: InstancePrefix + newUUID(), holder: name + " " + newUUID(), log: log,
 	}
 }
 
@@ -136,13 +136,13 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// Take acquires the instance's scope. An acquire whose answer was lost is recognised by its holder's nonce.
+// Take acquires the instance's scope. An acquire whose answer was lost, now or in an earlier Take, is recognised by the
+// holder's nonce.
 func (i *Instance) Take(ctx context.Context) error {
 	asked := i.clock()
-	holder := i.name + " " + newUUID()
-	l, err := i.leases.Acquire(ctx, i.scope, holder, i.times.TTL)
-	if err != nil && !Refused(err) {
-		if s, serr := i.leases.State(ctx, i.scope); serr == nil && s.Holder == holder && s.Status == LeaseLive {
+	l, err := i.leases.Acquire(ctx, i.scope, i.holder, i.times.TTL)
+	if err != nil && (!Refused(err) || errors.Is(err, ErrHeld)) {
+		if s, serr := i.leases.State(ctx, i.scope); serr == nil && s.Holder == i.holder && s.Status == LeaseLive {
 			l, err = s, nil
 		}
 	}

@@ -136,10 +136,17 @@ func (c *rawCall) good() verdict {
 	hidden, all := c.g.hidden, c.g.ledger
 	c.g.mu.Unlock()
 	ref := c.target()[strings.LastIndexByte(c.target(), '/')+1:]
+	found := ""
 	for _, b := range all {
 		if !hidden && b.Reference == ref {
-			return c.reply(200, "Content-Type: application/json\r\n", b.json())
+			found = b.json()
 		}
+	}
+	if strings.HasPrefix(c.target(), "/v1/search/") {
+		return c.reply(200, "Content-Type: application/json\r\n", `{"data":[`+found+`]}`)
+	}
+	if found != "" {
+		return c.reply(200, "Content-Type: application/json\r\n", found)
 	}
 	return c.reply(404, "Content-Type: application/json\r\n", `{"error":{"message":"none"}}`)
 }
@@ -357,6 +364,17 @@ routes:
     path: /v1/refunds
     effect: undo
     lookup: *lookup
+  - name: searched
+    method: POST
+    path: /v1/searched
+    lookup:
+      kind: search
+      target: /v1/search/{reference}
+      items: /data
+      reference: /reference
+      cases: [{when: [{at: /status, in: [done]}], is: done}]
+      answer: {status: 200}
+  - {name: framed, method: POST, path: /framed, noReference: true, allowCloseFramed: true, answers: [{status: ["2xx"], outcome: succeeded, stored: "yes"}]}
   - {name: plain, method: POST, path: /plain/**, noReference: true, answers: [{status: ["2xx"], outcome: succeeded, stored: "yes"}]}
   - {name: moved, method: POST, path: /moved, noReference: true, answers: [{status: ["307", "308"], outcome: not-executed, stored: "no"}]}
   - {name: signed, method: "*", path: /**, signed: true}

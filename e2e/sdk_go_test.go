@@ -359,7 +359,7 @@ func TestExampleConfiguration(t *testing.T) {
 		want           string // in the error; "" for none
 	}{
 		{"as it is", path, "path: " + filepath.Join(dir, "fence.db"), ""},
-		{"a field that is not known", "gateways:", "gatewayz:", "gatewayz"},
+		{"a field that is not known", "\ngateways:", "\ngatewayz:", "gatewayz"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &world{t: t, dir: dir}

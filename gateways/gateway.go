@@ -30,6 +30,8 @@ const (
 
 // Gateway is one payment gateway. Load and Validate fill the defaults that the comments give.
 type Gateway struct {
+	// Extends starts a file from a built-in gateway: what the file has replaces the built-in's, whole lists at a time.
+	Extends string `yaml:"extends"`
 	// Name is how configuration, records and paths (/<name>/…) call it: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
 	// Hosts are the gateway's own host names, by which a request may address it.
@@ -145,6 +147,13 @@ type RefPlace struct {
 	Unique bool `yaml:"unique"`
 	// Required refuses a body that neither has a reference nor takes one, before anything is sent.
 	Required bool `yaml:"required"`
+	// Body is the only format that is stamped: form, json; "": both.
+	Body string `yaml:"body"`
+}
+
+// fits reports whether the field may be written into a body of the format.
+func (r *RefPlace) fits(f format) bool {
+	return r.Body == "" || r.Body == "form" && f == form || r.Body == "json" && f == object
 }
 
 // Shape is what a derived key or reference looks like.

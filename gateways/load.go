@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,12 +21,15 @@ func Load(data []byte, file string) (*Gateway, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: has %d bytes, at most %d are allowed", file, len(data), maxFile)
 	}
-	g := &Gateway{}
 	var tree any
 	if err := yaml.UnmarshalWithOptions(data, &tree); err != nil {
 		return nil, fmt.Errorf("%s: not YAML: %s", file, oneLine(err))
 	}
 	if err := check(tree, reflect.TypeFor[Gateway](), ""); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	g, err := extended(tree)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if err := yaml.UnmarshalWithOptions(data, g, yaml.Strict()); err != nil {
@@ -35,6 +39,23 @@ func Load(data []byte, file string) (*Gateway, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return g, nil
+}
+
+// extended is what a file starts from: a built-in gateway, or nothing.
+func extended(tree any) (*Gateway, error) {
+	m, _ := tree.(map[string]any)
+	name, ok := m["extends"]
+	if !ok {
+		return &Gateway{}, nil
+	}
+	var names []string
+	for _, g := range Builtin() {
+		if g.Name == name {
+			return g, nil
+		}
+		names = append(names, g.Name)
+	}
+	return nil, wrong("extends", name, strings.Join(names, ", "))
 }
 
 // oneLine takes the message out of a YAML error, without the source excerpt.
@@ -84,7 +105,7 @@ func check(v any, t reflect.Type, path string) error {
 			return wrong(path, v, "a map of names")
 		}
 		for _, k := range slices.Sorted(maps.Keys(m)) {
-			if err := check(m[k], t.Elem(), path+"."+k); err != nil {
+			if err := check(m[k], t.Elem(), path+"."+plainName(k)); err != nil {
 				return err
 			}
 		}
@@ -119,7 +140,7 @@ func checkStruct(v any, t reflect.Type, path string) error {
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		at := strings.TrimPrefix(path+"."+k, ".")
+		at := strings.TrimPrefix(path+"."+plainName(k), ".")
 		if fields[k] == nil {
 			return fmt.Errorf("%s: no such field; allowed here: %s", at, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
@@ -128,6 +149,17 @@ func checkStruct(v any, t reflect.Type, path string) error {
 		}
 	}
 	return nil
+}
+
+// plainName is a name of the file for an error: clipped, and quoted where it is not plain.
+func plainName(s string) string {
+	if len(s) > 60 {
+		s = s[:60] + "…"
+	}
+	if q := strconv.Quote(s); q != `"`+s+`"` {
+		return q
+	}
+	return s
 }
 
 func wrong(path string, v any, allowed string) error {

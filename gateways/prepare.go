@@ -132,7 +132,7 @@ func (m Match) refer(f *claims.Facts, b body, id Identity) error {
 			return nil
 		}
 	}
-	if b.without(ref.Field).takes(ref.Field) {
+	if ref.fits(b.format) && b.without(ref.Field).takes(ref.Field) {
 		f.Reference = id.derive("reference", ref.Shape)
 		return nil
 	}

@@ -81,7 +81,7 @@ func stripeObject(object string) []*AnswerRule {
 }
 
 func stripeReference(name string) *RefPlace {
-	return &RefPlace{Field: "metadata." + name, Owned: true, Required: true, Shape: Shape{Alphabet: "hex", Length: 32}}
+	return &RefPlace{Field: "metadata." + name, Body: "form", Owned: true, Required: true, Shape: Shape{Alphabet: "hex", Length: 32}}
 }
 
 func is(at string, in ...string) Condition { return Condition{At: at, In: in} }

@@ -147,6 +147,7 @@ func (p *problems) refPlace(path string, r *RefPlace) {
 	}
 	p.want(fieldPattern.MatchString(r.Field), path+".field", r.Field, "a dotted field such as metadata.fence_ref")
 	p.want(!r.Owned || !r.Unique, path+".unique", r.Unique, "false where owned is true: the app's value is replaced")
+	p.oneOf(path+".body", &r.Body, "", "", "form", "json")
 	p.shape(path+".shape", &r.Shape, 32)
 }
 

@@ -124,6 +124,7 @@ func (c *corkConn) Write(b []byte) (int, error) {
 
 func (c *corkConn) uncork() {
 	c.corked = false
+	c.SetWriteDeadline(time.Time{}) // the TLS goodbye sets one
 	c.Conn.Write(c.held)
 	c.held = nil
 }

@@ -267,8 +267,11 @@ func TestEgressLooksInsideTLS(t *testing.T) {
 				return true
 			})
 			e := wireEgress(t, g)
-			wireSend(t, e, wirePost("amount=1"))
-			x := wireSend(t, e, wirePost("amount=2"))
+			x := wireSend(t, e, wirePost("amount=1"))
+			if x.Answer == nil || string(x.Answer.Body) != "one" {
+				t.Fatalf("first answer %v (%s %v)", x.Answer, x.Cause, x.Err)
+			}
+			x = wireSend(t, e, wirePost("amount=2"))
 			if x.Answer == nil || string(x.Answer.Body) != "two" || x.Reused != (name == "nothing") {
 				t.Errorf("answer %v (%s %v), reused %t", x.Answer, x.Cause, x.Err, x.Reused)
 			}

@@ -61,7 +61,7 @@ func New(cfg Config) (*Proxy, error) {
 // For serves one gateway: every request is for it, whatever its Host says. Apps need to change host and port only.
 func (p *Proxy) For(g *gateways.Gateway) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.serve(w, r, func(head *Head) (*gateways.Gateway, string, error) {
+		p.serve(w, r, g, func(head *Head) (*gateways.Gateway, string, error) {
 			target, _, err := originForm(head.Target)
 			return g, target, err
 		})
@@ -70,7 +70,7 @@ func (p *Proxy) For(g *gateways.Gateway) http.Handler {
 
 // Any serves every gateway: by the request's Host, if that is one of a gateway's own, else by the first path segment.
 func (p *Proxy) Any() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, p.route(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, nil, p.route(r)) })
 }
 
 // resolve finds a request's gateway and the raw target that it is for.
@@ -123,9 +123,10 @@ func bad(format string, args ...any) *claims.Refusal {
 	return &claims.Refusal{Reason: claims.BadRequest, Detail: fmt.Sprintf(format, args...)}
 }
 
-// serve answers one request and logs it in one line.
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, find resolve) {
-	x := &exchange{p: p, r: r, began: time.Now()}
+// serve answers one request and logs it in one line. g is the gateway, where that is known before the head is: a refusal of
+// the head has its error shape too.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, g *gateways.Gateway, find resolve) {
+	x := &exchange{p: p, r: r, gateway: g, began: time.Now()}
 	defer x.log()
 	head, err := HeadOf(r)
 	if err != nil {

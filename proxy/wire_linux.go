@@ -9,7 +9,9 @@ import (
 )
 
 // limitDelivery sets TCP_USER_TIMEOUT (tcp(7), milliseconds): the kernel drops what the peer has not acknowledged within
-// d, also while this process is stopped and cannot close the socket itself. 0 gives the system's own time back.
+// d, also while this process is stopped and cannot close the socket itself. The kernel counts from the first
+// retransmission, so it gives up one retransmission time-out (200 ms and more) after d: proxy/testnet measures it.
+// 0 gives the system's own time back.
 func limitDelivery(c net.Conn, d time.Duration) error {
 	sc, ok := c.(syscall.Conn)
 	if _, tcp := c.LocalAddr().(*net.TCPAddr); !ok || !tcp {

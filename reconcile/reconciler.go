@@ -121,14 +121,15 @@ func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
 		return out
 	}
 	out.Rules = g.LookupRules(rec.Facts.Route)
-	out.Finding = r.look(ctx, g, rec)
+	out.Finding = r.look(ctx, g, v)
 	if r.Verdict != nil {
 		r.Verdict(rec.Facts.Gateway, rec.Facts.Route, out.Kind)
 	}
 	return out
 }
 
-func (r *Reconciler) look(ctx context.Context, g *gateways.Gateway, rec *claims.Record) claims.Finding {
+func (r *Reconciler) look(ctx context.Context, g *gateways.Gateway, v claims.View) claims.Finding {
+	rec := &v.Record
 	header, ok, err := g.LookupHeader(rec.Facts.Account)
 	switch {
 	case err != nil:
@@ -140,7 +141,7 @@ func (r *Reconciler) look(ctx context.Context, g *gateways.Gateway, rec *claims.
 	defer cancel()
 	f, err := r.breakers[g.Name].Execute(func() (claims.Finding, error) {
 		failed := error(nil)
-		f, err := g.Ask(ctx, rec.Facts, rec.FirstStarted, func(ctx context.Context, target string) (*claims.Answer, error) {
+		f, err := g.AskAt(ctx, rec.Facts, rec.FirstStarted, v.Now.Wall, func(ctx context.Context, target string) (*claims.Answer, error) {
 			a, err := r.get(ctx, g, target, header)
 			if err != nil || a.Status >= 500 {
 				failed = errors.Join(err, fmt.Errorf("lookup of %s", g.Name))

@@ -143,6 +143,7 @@ func headerBytes(k *kit) {
 
 func answerReplaced(k *kit) {
 	r := record(call("c"), claims.StateSucceeded)
+	r.Evidence = []claims.Evidence{{Answer: &claims.Answer{Status: 500}, Read: true}} // stays beside it
 	for _, a := range []*claims.Answer{{Status: 200, Body: []byte("one")}, {Status: 201}, nil, {Status: 202, Body: []byte("two")}} {
 		r.Answer = a
 		r = k.put(r)

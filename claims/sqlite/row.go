@@ -253,7 +253,7 @@ func (t *tx) putAnswer(r *claims.Record) error {
 	if err != nil {
 		return err
 	}
-	// coalesce: the driver binds no bytes as NULL
+	// whatever the driver makes of no bytes, they are x''
 	return t.change(`INSERT INTO answers (tenant, call_key, status, header, body)
 		VALUES (?, ?, ?, ?, CASE WHEN ? THEN coalesce(?, x'') END) ON CONFLICT (tenant, call_key)
 		DO UPDATE SET status = excluded.status, header = excluded.header, body = excluded.body`,

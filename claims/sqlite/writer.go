@@ -258,11 +258,7 @@ func (e *brokenError) Error() string { return "sqlite store: transaction: " + e.
 // run1 runs one request so that its failure undoes nothing of the others.
 func (r *request) run1(t *tx, shared bool) error {
 	if !shared {
-		err := r.run(t)
-		if err != nil && t.wrote {
-			return &brokenError{err}
-		}
-		return err
+		return r.run(t) // the whole transaction is rolled back
 	}
 	if _, err := t.exec("SAVEPOINT request"); err != nil {
 		return &brokenError{err}

@@ -126,6 +126,9 @@ func loadConfig(file string) (*Config, error) {
 	c := defaults()
 	c.file = file
 	if err := yaml.UnmarshalWithOptions(b, &c, yaml.Strict()); err != nil {
+		if field, value, allowed := misfit(b); field != "" {
+			return nil, c.bad(field, value, allowed)
+		}
 		return nil, c.errorf("%s", oneLine(err))
 	}
 	if err := c.check(); err != nil {

@@ -373,6 +373,15 @@ func TestSendsAreRaw(t *testing.T) {
 	}
 }
 
+func TestLongHeader(t *testing.T) {
+	r := start(t, sandbox.Config{})
+	long := strings.Repeat("x", 20_000)
+	text := strings.Replace(raw("POST", "/v1/payment_intents", "k", "", charge), "Host:", "X-Long: "+long+"\r\nHost:", 1)
+	if p := exchange(r.dial(), text); p.status != 200 || r.s.Sends()[0].Header[0].Value != long {
+		t.Errorf("%d %v", p.status, p.err)
+	}
+}
+
 func TestKeepAliveAndChunked(t *testing.T) {
 	r := start(t, sandbox.Config{})
 	c := r.dial()

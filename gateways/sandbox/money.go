@@ -1,7 +1,5 @@
 package sandbox
 
-import "strings"
-
 // charge keeps a charge that went through.
 func (x *call) charge(amount int64, currency string, captured bool) *object {
 	got := amount
@@ -133,7 +131,11 @@ func createReversal(x *call, ids []string) (answer, bool) {
 }
 
 func createPayout(x *call, _ []string) (answer, bool) {
-	return x.simple("payouts.create", "payout", "po", map[string]any{"status": "pending", "reversed_by": nil, "original_payout": nil})
+	status := "pending"
+	if x.last("method") == "instant" {
+		status = "paid"
+	}
+	return x.simple("payouts.create", "payout", "po", map[string]any{"status": status, "reversed_by": nil, "original_payout": nil})
 }
 
 func cancelPayout(x *call, ids []string) (answer, bool) {
@@ -162,20 +164,20 @@ func (x *call) move(kind, id, op, from, to string) (answer, bool) {
 	return shown(o), true
 }
 
-// reversePayout takes a payout back; in the sandbox also one that is pending.
+// reversePayout takes a paid payout back.
 func reversePayout(x *call, ids []string) (answer, bool) {
 	po, a := x.find("payout", ids[0])
 	if po == nil {
 		return a, false
 	}
-	if po.fields["reversed_by"] != nil || strings.HasPrefix(po.str("status"), "cancel") {
+	if po.fields["reversed_by"] != nil || po.str("status") != "paid" {
 		return answerError(400, "invalid_request_error", "status_transition_invalid", "The payout cannot be reversed."), true
 	}
 	o := x.make("payout", "po", map[string]any{
 		"amount": po.num("amount"), "currency": po.str("currency"), "status": "pending",
 		"original_payout": po.id, "reversed_by": nil, "metadata": x.metadata(nil),
 	})
-	po.fields["reversed_by"], po.fields["status"] = o.id, "paid"
+	po.fields["reversed_by"] = o.id
 	x.book("payouts.reverse", o, o.num("amount"), true)
 	return shown(o), true
 }

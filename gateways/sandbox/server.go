@@ -169,7 +169,7 @@ func (s *Server) ServeConn(nc net.Conn) {
 		return
 	}
 	defer s.untrack(nc)
-	c := &conn{s: s, nc: nc, n: n, br: bufio.NewReader(nc)}
+	c := &conn{s: s, nc: nc, n: n, br: bufio.NewReaderSize(nc, maxHead)}
 	if s.cfg.TLS != nil {
 		t := tls.Server(nc, s.tlsConfig())
 		if err := t.Handshake(); err != nil {
@@ -179,7 +179,7 @@ func (s *Server) ServeConn(nc net.Conn) {
 			s.serveH2(t)
 			return
 		}
-		c.nc, c.br = t, bufio.NewReader(t)
+		c.nc, c.br = t, bufio.NewReaderSize(t, maxHead)
 	}
 	c.loop()
 }

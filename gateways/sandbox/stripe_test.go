@@ -167,7 +167,7 @@ func TestOperations(t *testing.T) {
 	}
 	po := do("/v1/payouts", "amount=7&currency=eur", map[string]any{"status": "pending"})
 	do("/v1/payouts/"+po+"/cancel", "", map[string]any{"status": "canceled"})
-	po = do("/v1/payouts", "amount=7&currency=eur", map[string]any{"status": "pending"})
+	po = do("/v1/payouts", "amount=7&currency=eur&method=instant", map[string]any{"status": "paid"})
 	do("/v1/payouts/"+po+"/reverse", "", map[string]any{"original_payout": po})
 	tu := do("/v1/topups", "amount=7&currency=eur", map[string]any{"status": "pending"})
 	do("/v1/topups/"+tu+"/cancel", "", map[string]any{"status": "canceled"})

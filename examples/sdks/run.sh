@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Runs the official Node and Python SDKs against the sidecar with the sandbox gateway behind it, and against a server that
+# answers every refusal. One line per check, then a count; the exit code is 1 if a check failed.
+#
+#   run.sh          everything; ends with a run of --bite that must fail
+#   run.sh --bite   the refusals only, without the gateway's own error shape: the checks must notice, so this fails
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mode=${1:-all}
+case $mode in all | --bite) ;; *) echo "usage: run.sh [--bite]" >&2; exit 2 ;; esac
+
+need() { echo "run.sh needs $1: install $2" >&2; exit 1; }
+command -v go >/dev/null || need go "Go 1.26 or later"
+command -v node >/dev/null || need node "nodejs 20 or later"
+[ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ] || need "node 20" "nodejs 20 or later"
+command -v npm >/dev/null || need npm npm
+command -v python3 >/dev/null || need python3 "python3 and python3-venv"
+python3 -c 'import ensurepip, venv' 2>/dev/null || need "python3 with venv" python3-venv
+
+tmp=$(mktemp -d)
+pids=()
+# shellcheck disable=SC2329 # called by the trap
+cleanup() {
+  for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+  for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# start NAME COMMAND… runs a command in the background with its output in $tmp/NAME.log.
+start() {
+  local name=$1
+  shift
+  "$@" >"$tmp/$name.log" 2>&1 &
+  pids+=($!)
+}
+
+# logged NAME PATTERN waits for a line in a log and prints what the pattern's group matched.
+logged() {
+  local found pid=${pids[-1]}
+  for _ in $(seq 600); do
+    found=$(sed -nE "s#$2#\\1#p" "$tmp/$1.log" | head -n 1)
+    if [ -n "$found" ]; then
+      echo "$found"
+      return
+    fi
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.1
+  done
+  { echo "$1 did not start:"; cat "$tmp/$1.log"; } >&2
+  return 1
+}
+
+# Everything is on loopback; some SDKs would ask a proxy of the environment for it.
+export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
+export STRIPE_KEY=sk_test_example SIDECAR='' SANDBOX='' REFUSALS=''
+
+install() {
+  (cd "$here/../.." && go build -o "$tmp/" ./cmd/fence-sidecar ./examples/sdks/refusals)
+  cp -r "$here/node" "$here/python" "$tmp/"
+  (cd "$tmp/node" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >"$tmp/npm.log" 2>&1) || { cat "$tmp/npm.log" >&2; return 1; }
+  python3 -m venv "$tmp/venv"
+  "$tmp/venv/bin/pip" install --quiet --disable-pip-version-check -r "$tmp/python/requirements.txt"
+  echo "Node SDK $(node -p "require('$tmp/node/node_modules/stripe/package.json').version"), Python SDK $("$tmp/venv/bin/python" -c 'import stripe; print(stripe.VERSION)')"
+}
+
+start_sidecar() {
+  local bin=$tmp/fence-sidecar
+  start sandbox "$bin" sandbox --listen 127.0.0.1:0
+  SANDBOX=$(logged sandbox '.*sandbox gateway on (http://[0-9.:]+);.*')
+  cat >"$tmp/fence.yaml" <<EOF
+store: {kind: sqlite, path: $tmp/fence.db, allowTmpfs: true}
+listen: {any: "", telemetry: ""}
+gateways:
+  - use: stripe
+    listen: 127.0.0.1:0
+    baseURL: $SANDBOX
+    attemptTimeout: 20s
+    accounts:
+      - {name: shop, credential: {env: STRIPE_KEY}, lookupCredential: {env: STRIPE_KEY}}
+EOF
+  "$bin" store migrate --config "$tmp/fence.yaml" >/dev/null
+  start sidecar "$bin" run --config "$tmp/fence.yaml"
+  SIDECAR=http://$(logged sidecar '.*"msg":"listening","for":"stripe","address":"([^"]+)".*')
+  logged sidecar '.*"msg":"(ready)".*' >/dev/null
+}
+
+# refusals NAME [-bare] starts a server of its own for each SDK, so that the counts are of one SDK.
+refusals() {
+  start "$@"
+  REFUSALS=http://$(logged "$1" '^(127\.0\.0\.1:[0-9]+)$')
+}
+
+# checks SDK WHAT runs one script. A script that ends otherwise than its lines say is a failed check.
+checks() {
+  local rc=0 out=$tmp/out.$1.$2 script
+  case $1 in
+    node) script=(node "$tmp/node/checks.mjs") ;;
+    python) script=("$tmp/venv/bin/python" "$tmp/python/checks.py") ;;
+  esac
+  "${script[@]}" "$2" 2>"$tmp/err" | tee "$out" || rc=$?
+  local bad=0
+  grep -q '^FAILED ' "$out" && bad=1
+  if [ "$rc" != "$bad" ] || ! grep -qE '^(ok|FAILED) ' "$out"; then
+    echo "FAILED  $1 $2: the script ended with $rc: $(tr '\n' ' ' <"$tmp/err")"
+  fi
+}
+
+bite() {
+  for sdk in node python; do
+    refusals "bare-$sdk" "$tmp/refusals" -bare
+    checks "$sdk" refusals
+  done
+}
+
+# bitten judges a run of bite: Node takes every bare refusal for a payment; Python cannot tell what it is, or sends it again.
+bitten() {
+  local total
+  total=$(grep -c '^FAILED  python rejects ' "$1" || true)
+  if [ "$total" -ge 25 ] && ! grep -qE '^ok +(node|python) rejects ' "$1" &&
+    grep -q '^FAILED  python rejects .*: 3 requests$' "$1" &&
+    [ "$(grep -c '^FAILED  node rejects .*taken for a success' "$1")" = "$total" ]; then
+    echo "ok      bite: without the gateway's error shape all $total refusals fail the checks of both SDKs; Node takes them for payments"
+  else
+    echo "FAILED  bite: refusals without the gateway's error shape went unnoticed:"
+    sed 's/^/          /' "$1"
+  fi
+}
+
+everything() {
+  start_sidecar
+  for sdk in node python; do
+    checks "$sdk" sidecar
+    refusals "refusals-$sdk" "$tmp/refusals"
+    checks "$sdk" refusals
+  done
+  bite >"$tmp/bite"
+  bitten "$tmp/bite"
+}
+
+install
+if [ "$mode" = --bite ]; then bite >"$tmp/results"; else everything >"$tmp/results"; fi
+cat "$tmp/results"
+passed=$(grep -c '^ok ' "$tmp/results" || true)
+failed=$(grep -c '^FAILED ' "$tmp/results" || true)
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
