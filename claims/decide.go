@@ -95,7 +95,7 @@ func Decide(v View, q Request, ring *Keyring) Decision {
 	case StateCancelled:
 		return refuse(r, CallCancelled, "the call was cancelled before anything was executed")
 	}
-	return refuse(nil, Unreadable, "the record is in a state that this version does not know")
+	return unreadable("the record is in a state that this version does not know")
 }
 
 func checkGuard(v GuardView, g Guard) (Decision, bool) {
@@ -128,7 +128,7 @@ func checkIdentity(r *Record, q Request, ring *Keyring) (Decision, bool) {
 	same, err := ring.Match(r.Fingerprint, q.CanonicalVersion, q.Canonical)
 	switch {
 	case err != nil:
-		return refuse(nil, Unreadable, err.Error()), false
+		return unreadable(err.Error()), false
 	case !same:
 		return refuse(r, KeyConflict, "another request was made under this call key; one call key is one call, a changed one takes a new key or revision"), false
 	}
@@ -141,7 +141,7 @@ func decideNone(q Request, ring *Keyring) Decision {
 	}
 	f, err := ring.Sign(q.CanonicalVersion, q.Canonical)
 	if err != nil {
-		return refuse(nil, Unreadable, err.Error())
+		return unreadable(err.Error())
 	}
 	r := Record{Key: q.Key, Revision: 1, Fingerprint: f, Facts: q.Facts}
 	if !q.Guard.Instance() {
@@ -307,6 +307,13 @@ func reviewDetail(r *Record) string {
 		return "a person must decide: " + r.Review.Reason
 	}
 	return "a person must decide"
+}
+
+// unreadable refuses for now: an instance of another version, or with the whole key ring, may know more.
+func unreadable(detail string) Decision {
+	d := refuse(nil, Unreadable, detail)
+	d.Refusal.RetryAfter = 30 * time.Second
+	return d
 }
 
 // refuse makes a refusal that says of the call what r allows; nil: the record was not read under the request's fence.

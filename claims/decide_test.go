@@ -96,6 +96,9 @@ func TestIdentity(t *testing.T) {
 			}
 			wantRefused(t, decide(b, at(time.Second), func(q *Request, _ *View) { q.CanonicalVersion = 2 }), Unreadable, Unknown)
 			wantRefused(t, decide(b, at(time.Second), func(q *Request, _ *View) { q.CanonicalVersion = 2 }, changed), Unreadable, Unknown)
+			if d := decide(b, at(time.Second), func(q *Request, _ *View) { q.CanonicalVersion = 2 }); d.Refusal.RetryAfter <= 0 {
+				t.Error("unreadable without Retry-After")
+			}
 			gone := *b
 			gone.r.Fingerprint.KeyID = "gone"
 			wantRefused(t, decide(&gone, at(time.Second), changed), Unreadable, Unknown)

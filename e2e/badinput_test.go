@@ -40,7 +40,9 @@ func TestBadInput(t *testing.T) {
 	a := w.start("A")
 	big := strings.Repeat("x", 5<<10)
 	form := "Content-Type: application/x-www-form-urlencoded\r\nHost: h\r\nAuthorization: Bearer " + secret + "\r\n"
-	post := func(target, lines, body string) string { return "POST " + target + " HTTP/1.1\r\n" + form + lines + "\r\n" + body }
+	post := func(target, lines, body string) string {
+		return "POST " + target + " HTTP/1.1\r\n" + form + lines + "\r\n" + body
+	}
 	ok := func(lines ...string) string { return string(charge("k", lines...).wire()) }
 	keyed := func(key string) string { return string(charge(key).wire()) }
 
@@ -167,7 +169,7 @@ func TestBadConfiguration(t *testing.T) {
 		{"time", "wait: 1s", "wait: soon", "wait", "soon", ""},
 		{"time without a unit", "attemptTimeout: 2s", "attemptTimeout: 2", "gateways[0].attemptTimeout", "2", "90s"},
 		{"number", "attempts: 10", "attempts: many", "attempts", "many", "whole number"},
-		{"list", "[default, other]", "default", "tenants", "default", "list"},
+		{"list", "[default, other]", "default", "tenants", "", "list"},
 		{"lease", "ttl: 3s", "ttl: 3ms", "lease.ttl", "3ms", "1s"},
 		{"margin", "margin: 200ms", "margin: 2s", "lease.margin", "2s", ""},
 		{"kind", "kind: sqlite", "kind: oracle", "store.kind", "oracle", "sqlite"},

@@ -39,7 +39,7 @@ type rawGateway struct {
 }
 
 // booked is one executed charge.
-type booked struct{ ID, Key, Reference, Target string }
+type booked struct{ ID, Key, Reference, Target, Amount string }
 
 // verdict is what a misbehaviour did with a request.
 type verdict int
@@ -118,13 +118,13 @@ func (c *rawCall) book() booked {
 		}
 	}
 	form, _ := url.ParseQuery(c.body)
-	b := booked{ID: fmt.Sprintf("ch_%d", len(c.g.ledger)+1), Key: key, Reference: form.Get("reference"), Target: c.target()}
+	b := booked{ID: fmt.Sprintf("ch_%d", len(c.g.ledger)+1), Key: key, Reference: form.Get("reference"), Target: c.target(), Amount: form.Get("amount")}
 	c.g.ledger = append(c.g.ledger, b)
 	return b
 }
 
 func (b booked) json() string {
-	return fmt.Sprintf(`{"id":%q,"status":"done","reference":%q}`, b.ID, b.Reference)
+	return fmt.Sprintf(`{"id":%q,"status":"done","reference":%q,"amount":%q}`, b.ID, b.Reference, b.Amount)
 }
 
 // good is what a good gateway does.
@@ -349,10 +349,12 @@ routes:
   - name: charge
     method: POST
     path: /v1/charges
+    params: {amount: body:amount}
     lookup: &lookup
       kind: get
       target: /v1/by-reference/{reference}
       reference: /reference
+      amount: /amount
       cases: [{when: [{at: /status, in: [done]}], reference: ours, is: done}]
       notFound: missed
       proves: true

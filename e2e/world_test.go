@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,11 +68,15 @@ func (u use) String() string {
 		}
 	}
 	line("use", u.builtin)
-	line("file", u.file)
+	if u.file != "" {
+		line("file", strconv.Quote(u.file))
+	}
 	line("name", u.name)
 	line("listen", "127.0.0.1:0")
 	line("baseURL", u.url)
-	line("caBundle", u.ca)
+	if u.ca != "" {
+		line("caBundle", strconv.Quote(u.ca))
+	}
 	line("attemptTimeout", or(u.attempt, "2s"))
 	line("settleAfter", or(u.settle, "10m"))
 	line("keyRetention", u.retention)
@@ -90,10 +95,10 @@ func (u use) String() string {
 
 func (s settings) yaml(dir string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "store: {kind: sqlite, path: %s, allowTmpfs: true}\n", filepath.Join(dir, "fence.db"))
+	fmt.Fprintf(&b, "store: {kind: sqlite, path: %q, allowTmpfs: true}\n", filepath.Join(dir, "fence.db"))
 	fmt.Fprintf(&b, "listen:\n  any: 127.0.0.1:0\n  telemetry: 127.0.0.1:0\n")
 	if s.socket {
-		fmt.Fprintf(&b, "  socket: %s\n", filepath.Join(dir, "s"))
+		fmt.Fprintf(&b, "  socket: %q\n", filepath.Join(dir, "s"))
 	}
 	fmt.Fprintf(&b, "tenants: [default, other]\n")
 	fmt.Fprintf(&b, "lease: {ttl: %s, margin: 200ms}\n", or(s.lease, "3s"))

@@ -134,9 +134,9 @@ func checkStruct(v any, t reflect.Type, path string) error {
 		return wrong(path, v, "a map of fields")
 	}
 	fields := map[string]reflect.Type{}
-	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("yaml"); name != "" && name != "-" {
-			fields[name] = t.Field(i).Type
+	for field := range t.Fields() {
+		if name := field.Tag.Get("yaml"); name != "" && name != "-" {
+			fields[name] = field.Type
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
@@ -10,10 +12,9 @@ import (
 // writeAnswer gives a gateway's answer: the same status, lines and bytes, whether it is fresh or stored.
 func writeAnswer(w http.ResponseWriter, a *claims.Answer) {
 	h := w.Header()
-	h["Date"], h["Content-Type"] = nil, nil // what the gateway did not say is not made up
-	for _, f := range a.Header {
-		h[f.Name] = append(h[f.Name], f.Value)
-	}
+	SetFields(h, slices.DeleteFunc(slices.Clone(a.Header), func(f claims.Field) bool {
+		return len(f.Name) > 6 && strings.EqualFold(f.Name[:6], "Fence-") // only the fence speaks for itself
+	}))
 	if a.Status != http.StatusNoContent && a.Status != http.StatusNotModified && a.Status >= 200 {
 		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	}

@@ -240,6 +240,9 @@ func (x *exchange) undo(routed bool) *claims.Refusal {
 	return nil
 }
 
+// bodyTimeout bounds the reading of a request's body, which comes over loopback.
+const bodyTimeout = 30 * time.Second
+
 // readBody reads the whole body before anything is claimed. The server answers Expect: 100-continue at the first read, so
 // a body that is declared too large is never asked for.
 func (x *exchange) readBody(w http.ResponseWriter, limit int64) *claims.Refusal {
@@ -248,7 +251,10 @@ func (x *exchange) readBody(w http.ResponseWriter, limit int64) *claims.Refusal 
 		w.Header().Set("Connection", "close")
 		return tooLarge
 	}
+	c := http.NewResponseController(w)
+	c.SetReadDeadline(time.Now().Add(bodyTimeout))
 	b, err := io.ReadAll(http.MaxBytesReader(w, x.r.Body, limit))
+	c.SetReadDeadline(time.Time{})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge
 	}

@@ -169,7 +169,7 @@ func TestTimeIsReadUnderTheLock(t *testing.T) {
 		_, err := s.Swap(t.Context(), claims.Condition{Guard: g}, claims.Write{Next: record("c")})
 		done <- err
 	}()
-	wait(t, func() bool { return queued(s) == 0 }) // the writer has it and asks for the lock
+	wait(t, func() bool { return s.writer.waits.Load() > 0 })
 	m.Advance(30 * time.Second)
 	unlock()
 	if e, ok := errors.AsType[*claims.FencedError](<-done); !ok || e.Status != claims.LeaseExpired {

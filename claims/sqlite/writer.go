@@ -59,6 +59,7 @@ type writer struct {
 	c       *conn // nil after a failure: connected anew
 	commit  func(*conn) error
 	commits atomic.Int64
+	waits   atomic.Int64 // times that another process had the lock
 }
 
 func newWriter(c *conn, clock *timekeeper, patience time.Duration, connect func() (*conn, error)) *writer {
@@ -226,6 +227,7 @@ func (w *writer) begin() (*tx, error) {
 		if time.Since(start) > w.patience {
 			return nil, fmt.Errorf("sqlite store: %w for %s", ErrBusy, w.patience)
 		}
+		w.waits.Add(1)
 		time.Sleep(500*time.Microsecond + rand.N(500*time.Microsecond))
 	}
 	now, err := w.clock.now(w.c)

@@ -126,8 +126,8 @@ func loadConfig(file string) (*Config, error) {
 	c := defaults()
 	c.file = file
 	if err := yaml.UnmarshalWithOptions(b, &c, yaml.Strict()); err != nil {
-		if field, value, allowed := misfit(b); field != "" {
-			return nil, c.bad(field, value, allowed)
+		if bad := misfit(b); bad != "" {
+			return nil, c.errorf("%s", bad)
 		}
 		return nil, c.errorf("%s", oneLine(err))
 	}

@@ -11,72 +11,74 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// misfit finds the first field of a configuration file whose value is of another kind than Config's, so that the error can
-// name it; "" where there is none.
-func misfit(file []byte) (field, value, allowed string) {
+// misfit finds the first field of a configuration file that Config does not have, or whose value is of another kind, and
+// says so in one line; "" where there is none.
+func misfit(file []byte) string {
 	var tree any
 	if yaml.Unmarshal(file, &tree) != nil {
-		return "", "", ""
+		return ""
 	}
 	return misfitAt(tree, reflect.TypeFor[Config](), "")
 }
 
-func misfitAt(v any, t reflect.Type, path string) (field, value, allowed string) {
-	wrong := func(allowed string) (string, string, string) {
-		if _, scalar := v.([]any); scalar || reflect.ValueOf(v).Kind() == reflect.Map {
-			return path, "…", allowed // may hold a secret
-		}
-		return path, fmt.Sprint(v), allowed
+func misfitAt(v any, t reflect.Type, path string) string {
+	wrong := func(allowed string) string {
+		return fmt.Sprintf("%s: %q is not allowed: %s", path, fmt.Sprint(v), allowed)
 	}
-	switch m, _ := v.(map[string]any); {
+	switch kind := reflect.ValueOf(v).Kind(); {
 	case v == nil:
-		return "", "", ""
+		return ""
 	case t == reflect.TypeFor[time.Duration]():
-		if _, err := time.ParseDuration(fmt.Sprint(v)); err != nil || reflect.TypeOf(v).Kind() != reflect.String {
+		if _, err := time.ParseDuration(fmt.Sprint(v)); err != nil || kind != reflect.String {
 			return wrong("a length of time such as 90s, 10m, 24h")
 		}
-	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
-		if m == nil {
-			return wrong("a map of fields")
-		}
-		for _, name := range slices.Sorted(maps.Keys(m)) {
-			if ft := fieldType(t, name); ft != nil {
-				if f, v, a := misfitAt(m[name], ft, strings.TrimPrefix(path+"."+name, ".")); f != "" {
-					return f, v, a
-				}
-			}
-		}
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:
+		return misfitIn(v, t, path)
 	case t.Kind() == reflect.Slice:
 		list, ok := v.([]any)
 		if !ok {
-			return wrong("a list")
+			return fmt.Sprintf("%s: want a list", path)
 		}
 		for i, x := range list {
-			if f, v, a := misfitAt(x, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); f != "" {
-				return f, v, a
+			if bad := misfitAt(x, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); bad != "" {
+				return bad
 			}
 		}
-	case t.Kind() == reflect.Bool:
-		if _, ok := v.(bool); !ok {
-			return wrong("true or false")
-		}
-	case t.Kind() != reflect.String:
-		if k := reflect.TypeOf(v).Kind(); k < reflect.Int || k > reflect.Uint64 {
-			return wrong("a whole number")
-		}
+	case kind == reflect.Map, kind == reflect.Slice:
+		return fmt.Sprintf("%s: want one value", path)
+	case t.Kind() == reflect.Bool && kind != reflect.Bool:
+		return wrong("true or false")
+	case t.Kind() != reflect.String && t.Kind() != reflect.Bool && (kind < reflect.Int || kind > reflect.Uint64):
+		return wrong("a whole number")
 	}
-	return "", "", ""
+	return ""
 }
 
-// fieldType is the type of what stands under a name; nil where there is no such field.
-func fieldType(t reflect.Type, name string) reflect.Type {
-	if t.Kind() == reflect.Map {
-		return t.Elem()
+// misfitIn looks into a map of fields. A value in a wrong place is not repeated: it may be a secret.
+func misfitIn(v any, t reflect.Type, path string) string {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return fmt.Sprintf("%s: want a map of fields", path)
 	}
-	for i := range t.NumField() {
-		if t.Field(i).Tag.Get("yaml") == name {
-			return t.Field(i).Type
+	fields := map[string]reflect.Type{}
+	if t.Kind() == reflect.Struct {
+		for i := range t.NumField() {
+			if name := t.Field(i).Tag.Get("yaml"); name != "" {
+				fields[name] = t.Field(i).Type
+			}
 		}
 	}
-	return nil
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		at, ft := strings.TrimPrefix(path+"."+name, "."), fields[name]
+		if t.Kind() == reflect.Map {
+			ft = t.Elem()
+		}
+		if ft == nil {
+			return fmt.Sprintf("%s: no such field; allowed here: %s", at, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+		}
+		if bad := misfitAt(m[name], ft, at); bad != "" {
+			return bad
+		}
+	}
+	return ""
 }

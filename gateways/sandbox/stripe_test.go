@@ -51,7 +51,7 @@ func TestStripeGo(t *testing.T) {
 		t.Errorf("refund: %v %+v", err, re)
 	}
 	_, err = c.V1PaymentIntents.Create(ctx, &stripe.PaymentIntentCreateParams{
-		Amount: stripe.Int64(5), Currency: stripe.String("eur"), Confirm: stripe.Bool(true), PaymentMethod: stripe.String("pm_card_chargeDeclined"),
+		Amount: stripe.Int64(5), Currency: stripe.String("eur"), Confirm: new(true), PaymentMethod: stripe.String("pm_card_chargeDeclined"),
 	})
 	if e, ok := errors.AsType[*stripe.Error](err); !ok || e.Type != stripe.ErrorTypeCard || e.DeclineCode != "generic_decline" || e.HTTPStatusCode != 402 {
 		t.Errorf("decline: %v", err)
