@@ -69,7 +69,6 @@ var rooms = []room{
 	{path: "e2e", floor: beside, why: "drives the built binary from outside"},
 	{path: "examples", floor: beside, why: "what an application does"},
 	{path: "proxy/testnet", floor: beside, why: "tests that need network namespaces"},
-	{path: "internal/deps", floor: beside, why: "keeps modules required until their first use; built by nothing"},
 }
 
 // testOnly are rooms that no program imports; the command may use the sandbox, which it also serves.
@@ -84,7 +83,6 @@ var testOnly = map[string][]string{
 // modules are the third-party modules that go.mod requires directly, and why each is there instead of something of ours.
 var modules = map[string]string{
 	"github.com/alecthomas/kong":          "command line: parsing, help and environment of many subcommands, without globals",
-	"github.com/cenkalti/backoff/v5":      "jittered backoff between lookups and between starts of a stream",
 	"github.com/goccy/go-yaml":            "YAML with strict fields and positions in its errors; nobody writes a YAML parser for a payment path",
 	"github.com/google/go-cmp":            "readable differences in tests",
 	"github.com/google/uuid":              "UUIDs as RFC 9562 says, read and written",
@@ -93,7 +91,6 @@ var modules = map[string]string{
 	"github.com/stripe/stripe-go/v85":     "the official SDK as a client in tests: its own retries are what must not charge twice",
 	"golang.org/x/sys":                    "socket options, file system types and clocks that package syscall lacks",
 	"modernc.org/sqlite":                  "SQLite without cgo, so that the binary stays static",
-	"pgregory.net/rapid":                  "property tests that shrink what they find",
 }
 
 // banned are names that must not be used in a folder ("": anywhere in the house), except in the files listed.

@@ -133,7 +133,7 @@ func (w *world) record(key string) claims.Record {
 	return v.Record
 }
 
-// once fails unless the gateway executed the key exactly n times.
+// executed fails unless the gateway executed the key exactly n times.
 func (w *world) executed(key string, n int) {
 	w.t.Helper()
 	if got := w.gw.executed("gk:" + key); got != n {
@@ -211,6 +211,7 @@ type tap struct {
 	mu    sync.Mutex
 	swaps int
 	onGet func(ctx context.Context) error
+	onGot func() // after a Get
 	// onSwap sees the n-th swap (from 1); do applies it.
 	onSwap  func(n int, w claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error)
 	onRenew func(g claims.Guard, do func() (claims.Lease, error)) (claims.Lease, error)
@@ -220,7 +221,7 @@ type tap struct {
 func (t *tap) hooks() tap {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return tap{onGet: t.onGet, onSwap: t.onSwap, onRenew: t.onRenew, onTake: t.onTake}
+	return tap{onGet: t.onGet, onGot: t.onGot, onSwap: t.onSwap, onRenew: t.onRenew, onTake: t.onTake}
 }
 
 func (t *tap) set(f func(t *tap)) {
@@ -235,7 +236,11 @@ func (t *tap) Get(ctx context.Context, k claims.Key, g claims.Guard) (claims.Vie
 			return claims.View{}, err
 		}
 	}
-	return t.Store.Get(ctx, k, g)
+	v, err := t.Store.Get(ctx, k, g)
+	if on := t.hooks().onGot; on != nil {
+		on()
+	}
+	return v, err
 }
 
 func (t *tap) Swap(ctx context.Context, c claims.Condition, ws ...claims.Write) (claims.Swapped, error) {

@@ -2,13 +2,13 @@ package claims_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/memory"
 )
 
 func TestFreshCallIsSentOnceAndReplayed(t *testing.T) {
@@ -89,16 +89,6 @@ func TestTwentyAtOnceBites(t *testing.T) {
 				v, _ := w.mem.Get(context.Background(), wr.Next.Key, claims.Guard{})
 				wr.Version = v.Record.Version // the broken rule
 				return w.mem.Swap(context.Background(), claims.Condition{Guard: wr.Next.Sender, Sender: wr.Next.Sender}, wr)
-			}
-		})
-		var mu sync.Mutex
-		ready := 0
-		w.tap.set(func(tp *tap) {
-			tp.onGet = func(context.Context) error {
-				mu.Lock()
-				ready++
-				mu.Unlock()
-				return nil
 			}
 		})
 		gate := make(chan struct{})
@@ -212,7 +202,7 @@ func TestAttemptOutlivesTheApp(t *testing.T) {
 func TestNothingIsClaimedForAnAppThatHungUp(t *testing.T) {
 	bubble(t, func(w *world) {
 		ctx, hangUp := context.WithCancel(context.Background())
-		w.tap.set(func(tp *tap) { tp.onGet = func(context.Context) error { hangUp(); return nil } })
+		w.tap.set(func(tp *tap) { tp.onGot = hangUp }) // the decision was made to send
 		w.p.fence.Do(ctx, w.call("a"))
 		synctest.Wait()
 		if r := w.record("a"); r.Exists() {
@@ -345,88 +335,80 @@ func TestDoubtWaitsAsLongAsTheAppSays(t *testing.T) {
 	})
 }
 
-func TestBreaker(t *testing.T) {
-	type told struct{ err error }
-	admit := func(got *[]told) func() (func(error), error) {
-		return func() (func(error), error) {
-			return func(err error) { *got = append(*got, told{err}) }, nil
+func TestOwnForgottenAttemptIsGivenUp(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		twin := claims.New(w.p.fence.Config) // the same process's lease; it forgets what it claimed
+		stuck := make(chan struct{})
+		c := w.call("a")
+		c.Send = func(context.Context, claims.Pass, func() error) claims.Sent {
+			<-stuck
+			return claims.Sent{Unsent: true}
 		}
-	}
-	t.Run("open: nothing is claimed", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			c := w.call("a")
-			c.Admit = func() (func(error), error) { return nil, errors.New("circuit breaker is open") }
-			wantRefusal(t, w.do(c), claims.BreakerOpen, claims.NotExecuted)
-			if r := w.record("a"); r.Exists() {
-				t.Error("claimed")
+		go twin.Do(context.Background(), c)
+		synctest.Wait()
+		wantRefusal(t, w.do(w.call("a")), claims.InFlight, claims.Unknown)
+		time.Sleep(11 * time.Second)
+		wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+		w.sends(1)
+		close(stuck)
+		if err := twin.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+		wantState(t, w.record("a"), claims.StateSucceeded)
+	})
+}
+
+func TestClockBehindTheRecordIsReviewed(t *testing.T) {
+	bubble(t, func(w *world) {
+		c := w.call("a")
+		c.Send = func(context.Context, claims.Pass, func() error) claims.Sent { return claims.Sent{Unsent: true} }
+		w.do(c)
+		w.mem.Edit(func(d *memory.Data, now claims.Now) {
+			r := &d.Calls[c.Key].Record
+			r.Updated.Store = now.Store.Add(time.Hour)
+		})
+		wantRefusal(t, w.do(w.call("a")), claims.NeedsReview, claims.Unknown)
+		wantState(t, w.record("a"), claims.StateReview)
+		w.sends(0)
+	})
+}
+
+func TestRecordThatKeepsChanging(t *testing.T) {
+	bubble(t, func(w *world) {
+		n := 0
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(int, claims.Write, func() (claims.Swapped, error)) (claims.Swapped, error) {
+				n++
+				return claims.Swapped{Records: []claims.Record{{}}}, claims.ErrLost
 			}
-			w.sends(0)
 		})
+		wantRefusal(t, w.do(w.call("a")), claims.StoreUnavailable, claims.Unknown)
+		if n != 100 {
+			t.Errorf("%d tries", n)
+		}
+		w.sends(0)
 	})
-	t.Run("not asked for a replay", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			w.do(w.call("a"))
-			c := w.call("a")
-			c.Admit = func() (func(error), error) { t.Error("asked"); return func(error) {}, nil }
-			w.do(c)
+}
+
+func TestStoreFailsToAmend(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { return claims.Sent{Cause: "cut"} }
+		c := w.call("a")
+		c.Policy.Probe = false
+		w.do(c)
+		w.mem.Edit(func(d *memory.Data, _ claims.Now) {
+			r := &d.Calls[c.Key].Record
+			r.Evidence = append(r.Evidence, claims.Evidence{Revision: 1, Claim: r.Claim, Outcome: claims.Succeeded, Source: "notice"})
 		})
-	})
-	t.Run("lost claim is not counted", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			var got []told
-			c := w.call("a")
-			c.Admit = admit(&got)
-			w.tap.set(func(tp *tap) {
-				tp.onSwap = func(n int, _ claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
-					if n == 1 { // another process is quicker
-						w.tap.set(func(tp *tap) { tp.onSwap = nil })
-						w.do(w.call("a"))
-					}
-					return do()
-				}
-			})
-			wantAnswer(t, w.do(c), claims.SourceReplayed, claims.Succeeded, "paid gk:a")
-			if len(got) != 1 || !errors.Is(got[0].err, claims.ErrNotCounted) {
-				t.Errorf("told %v", got)
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(int, claims.Write, func() (claims.Swapped, error)) (claims.Swapped, error) {
+				return claims.Swapped{}, errNet
 			}
-			w.sends(1)
 		})
+		wantRefusal(t, w.do(c), claims.StoreUnavailable, claims.Unknown)
+		w.tap.set(func(tp *tap) { tp.onSwap = nil })
+		wantRefusal(t, w.do(c), claims.AnswerGone, claims.Succeeded)
+		w.sends(1)
 	})
-	t.Run("gate refusal is not counted", func(t *testing.T) {
-		bubble(t, func(w *world) {
-			var got []told
-			c := w.call("a")
-			c.Admit = admit(&got)
-			w.gw.before = func(claims.Pass) { w.p.clock.bend(0, 0, time.Hour) }
-			w.do(c)
-			if len(got) != 1 || !errors.Is(got[0].err, claims.ErrNotCounted) {
-				t.Errorf("told %v", got)
-			}
-			w.sends(0)
-		})
-	})
-	for _, tc := range []struct {
-		name string
-		s    claims.Sent
-		good bool
-	}{
-		{"success", claims.Sent{Outcome: claims.Succeeded, Answer: answer(200, "ok")}, true},
-		{"decline", claims.Sent{Outcome: claims.Declined, Answer: answer(402, "no")}, true},
-		{"500", claims.Sent{Cause: "unlisted", Answer: answer(500, "boom")}, false},
-		{"no answer", claims.Sent{Cause: "cut"}, false},
-		{"no connection", claims.Sent{Unsent: true, Cause: "dial"}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bubble(t, func(w *world) {
-				var got []told
-				c := w.call("a")
-				c.Admit, c.Policy.Probe = admit(&got), false
-				c.Send = func(context.Context, claims.Pass, func() error) claims.Sent { return tc.s }
-				w.do(c)
-				if len(got) != 1 || (got[0].err == nil) != tc.good || errors.Is(got[0].err, claims.ErrNotCounted) {
-					t.Errorf("told %v", got)
-				}
-			})
-		})
-	}
 }

@@ -197,11 +197,12 @@ func TestLostAcquireAnswer(t *testing.T) {
 			t.Errorf("%s, trusted for %s", inst.Guard(), inst.Left())
 		}
 		// Neither the answer nor the state arrives: the next take finds its own lease in the way.
-		inst = claims.NewInstance(blindState{w.tap}, w.p.clock.read, claims.LeaseTimes{}, "p", w.p.fence.Log)
+		store := &blindState{tap: w.tap, blind: true}
+		inst = claims.NewInstance(store, w.p.clock.read, claims.LeaseTimes{}, "p", w.p.fence.Log)
 		if err := inst.Take(context.Background()); err == nil {
 			t.Fatal("taken without any answer")
 		}
-		blind = false
+		store.blind = false
 		w.tap.set(func(tp *tap) { tp.onTake = nil })
 		if err := inst.Take(context.Background()); err != nil || inst.Guard().Token != 1 {
 			t.Errorf("%v, %s", err, inst.Guard())
@@ -209,13 +210,14 @@ func TestLostAcquireAnswer(t *testing.T) {
 	})
 }
 
-var blind = true
-
 // blindState is a store whose State does not answer.
-type blindState struct{ *tap }
+type blindState struct {
+	*tap
+	blind bool
+}
 
-func (s blindState) State(ctx context.Context, scope string) (claims.Lease, error) {
-	if blind {
+func (s *blindState) State(ctx context.Context, scope string) (claims.Lease, error) {
+	if s.blind {
 		return claims.Lease{}, errNet
 	}
 	return s.tap.State(ctx, scope)

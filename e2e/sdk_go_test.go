@@ -331,7 +331,7 @@ func TestSDKRefusals(t *testing.T) {
 // TestSDKRefusalsBite: without the gateway's own error shape the SDK cannot tell a refusal and sends it again, and the check
 // above says so for every refusal.
 func TestSDKRefusalsBite(t *testing.T) {
-	found := sdkRefusals(t, &problems.Handler{Bare: true})
+	found := sdkRefusals(t, &problems.Handler{Fault: problems.NoShape})
 	for _, slug := range claims.Reasons {
 		all := strings.Join(found[slug], "\n")
 		if !strings.Contains(all, "not told as what it is") {

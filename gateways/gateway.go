@@ -322,8 +322,11 @@ func (g *Gateway) LookupRules(route string) claims.LookupRules {
 	if r == nil {
 		return claims.LookupRules{}
 	}
-	rules := claims.LookupRules{Keyed: g.key(r) != nil, Misses: defaultMisses, MissGap: defaultMissGap}
+	rules := claims.LookupRules{
+		Keyed: g.key(r) != nil, Misses: defaultMisses, MissGap: defaultMissGap, SettleAfter: first(r.SettleAfter, g.SettleAfter),
+	}
 	rules.FirstStored = rules.Keyed && g.Family == FamilyA
+	rules.NoWay = r.Lookup == nil && !r.Probe
 	if l := r.Lookup; l != nil {
 		rules.Proves = l.Proves && l.Kind != KindSearch
 		rules.Misses, rules.MissGap = first(l.Misses, rules.Misses), first(l.MissGap, rules.MissGap)

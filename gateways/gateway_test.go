@@ -208,10 +208,10 @@ func TestPolicies(t *testing.T) {
 
 func TestLookupRules(t *testing.T) {
 	g, p := stripe(t), generic(t)
-	strong := claims.LookupRules{Proves: true, Misses: 2, MissGap: 30 * time.Second, Keyed: true, FirstStored: true}
+	strong := claims.LookupRules{Proves: true, Misses: 2, MissGap: 30 * time.Second, SettleAfter: 10 * time.Minute, Keyed: true, FirstStored: true}
 	weak := strong
 	weak.Proves = false
-	keyless := claims.LookupRules{Misses: 2, MissGap: 30 * time.Second}
+	keyless := claims.LookupRules{Misses: 2, MissGap: 30 * time.Second, SettleAfter: 10 * time.Minute, NoWay: true}
 	for _, tt := range []struct {
 		g     *Gateway
 		route string
@@ -219,7 +219,7 @@ func TestLookupRules(t *testing.T) {
 	}{
 		{g, "payment_intents_create", strong}, {g, "payouts_reverse", strong}, {g, "post", weak}, {g, "other", keyless},
 		{g, "nope", claims.LookupRules{}},
-		{p, "charge", claims.LookupRules{Misses: 3, MissGap: time.Minute, Keyed: true}},
+		{p, "charge", claims.LookupRules{Misses: 3, MissGap: time.Minute, SettleAfter: 15 * time.Minute, Keyed: true}},
 	} {
 		if got := tt.g.LookupRules(tt.route); got != tt.want {
 			t.Errorf("%s %s: %+v", tt.g.Name, tt.route, got)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,10 +163,19 @@ func plainName(s string) string {
 	return s
 }
 
+// secretPath is where a secret may stand by mistake: there no error shows the value.
+var secretPath = regexp.MustCompile(`(?i)(credential|clientKey|lookupHeaders)`)
+
 func wrong(path string, v any, allowed string) error {
 	s := flat(fmt.Sprint(v))
-	if v == nil {
+	switch {
+	case v == nil:
 		s = ""
+	case secretPath.MatchString(path):
+		s = "…"
+	case strings.Contains(s, "://") && strings.Contains(s, "@"):
+		scheme, _, _ := strings.Cut(s, "://")
+		s = scheme + "://…" + s[strings.LastIndex(s, "@"):] // a URL's user may be a secret
 	}
 	if len(s) > 60 {
 		s = s[:60] + "…"

@@ -116,7 +116,7 @@ func (g *Gateway) validateAccounts(p *problems) {
 		p.want(namePattern.MatchString(a.Name) && !seen[a.Name], path+"name", a.Name, "a name of its own: lower-case letters, digits, - and _; not unmapped")
 		seen[a.Name] = true
 		for _, h := range append([]string{a.CredentialHash}, a.CredentialHashes...) {
-			p.want(h == "" || validHash(h), path+"credentialHash", h, "64 lower-case hexadecimal digits, as the account-hash command prints them")
+			p.want(h == "" || validHash(h), path+"credentialHash", h, "64 lower-case hexadecimal digits, as store account-hash prints them")
 		}
 		for name, s := range map[string]Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential} {
 			p.want(s.Env == "" || s.File == "", path+name, s.Env, "env or file, not both")

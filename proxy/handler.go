@@ -24,7 +24,7 @@ type Config struct {
 	// Tenants are served; the first is meant where a request names none.
 	Tenants     []string
 	MaxAttempts int // attempts of a revision that may be in doubt; default 5
-	// Wait is how long doubt is looked into while the app waits, if it does not say (Prefer: wait). Default 10 s.
+	// Wait is how long doubt is looked into while the app waits, if it does not say (Prefer: wait).
 	Wait    time.Duration
 	Breaker BreakerConfig
 	Metrics *Metrics
@@ -44,9 +44,6 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	if cfg.MaxAttempts == 0 {
 		cfg.MaxAttempts = 5
-	}
-	if cfg.Wait == 0 {
-		cfg.Wait = 10 * time.Second
 	}
 	p := &Proxy{Config: cfg, breakers: map[string]*breaker{}}
 	for _, g := range cfg.Gateways.All() {

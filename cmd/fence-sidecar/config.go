@@ -249,6 +249,7 @@ func (c *Config) checkGateways() error {
 	if len(c.Gateways) == 0 {
 		return c.bad("gateways", "", "at least one gateway")
 	}
+	taken := map[string]string{c.Listen.Any: "listen.any", c.Listen.Telemetry: "listen.telemetry"}
 	for i := range c.Gateways {
 		g := &c.Gateways[i]
 		field := fmt.Sprintf("gateways[%d]", i)
@@ -259,6 +260,10 @@ func (c *Config) checkGateways() error {
 			if err := c.loopback(field+".listen", g.Listen); err != nil {
 				return err
 			}
+			if other := taken[g.Listen]; other != "" && !strings.HasSuffix(g.Listen, ":0") {
+				return c.bad(field+".listen", g.Listen, "an address of its own; this one is that of "+other)
+			}
+			taken[g.Listen] = field + ".listen"
 		}
 	}
 	_, err := c.registry()

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/claims/sqlite"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
 // checkTenant refuses what cannot be a tenant.
@@ -37,6 +41,8 @@ func (f configFlag) open(ctx context.Context) (*Config, claims.Backend, error) {
 type storeCmd struct {
 	Migrate migrateCmd `cmd:"" help:"Create or upgrade the store's schema; makes the realm and the first fingerprint key."`
 	Status  statusCmd  `cmd:"" help:"Open the store as run does and print its realm and keys' ids."`
+
+	AccountHash accountHashCmd `cmd:"" help:"Read an app's credential from standard input and print its credentialHash for this store."`
 }
 
 type migrateCmd struct{ configFlag }
@@ -66,5 +72,24 @@ func (s statusCmd) Run(ctx context.Context) error {
 	defer b.Close()
 	k := b.Keyring()
 	fmt.Fprintf(os.Stdout, "realm %s\nfingerprint key %s (of %d)\n", k.Realm, k.Current, len(k.Keys))
+	return nil
+}
+
+type accountHashCmd struct{ configFlag }
+
+// Run prints the keyed hash that maps an app's credential to an account. The credential comes by standard input, so that
+// it stands in no list of processes.
+func (a accountHashCmd) Run(ctx context.Context) error {
+	_, b, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	in, err := io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
+	credential := strings.TrimRight(string(in), "\r\n")
+	if err != nil || credential == "" {
+		return errors.New("no credential on standard input")
+	}
+	fmt.Fprintln(os.Stdout, gateways.AccountHash(b.Keyring().Realm, credential))
 	return nil
 }

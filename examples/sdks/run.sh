@@ -3,7 +3,8 @@
 # answers every refusal. One line per check, then a count; the exit code is 1 if a check failed.
 #
 #   run.sh          everything; ends with a run of --bite that must fail
-#   run.sh --bite   the refusals only, without the gateway's own error shape: the checks must notice, so this fails
+#   run.sh --bite   the refusals only, without the gateway's own error shape, then without its headers: the checks must notice,
+#                   so this fails
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,7 +21,6 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || need "python3 with venv" pyth
 
 tmp=$(mktemp -d)
 pids=()
-# shellcheck disable=SC2329 # called by the trap
 cleanup() {
   for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
   for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
@@ -88,9 +88,9 @@ EOF
   logged sidecar '.*"msg":"(ready)".*' >/dev/null
 }
 
-# refusals NAME [-bare] starts a server of its own for each SDK, so that the counts are of one SDK.
+# refusals NAME [FAULT] starts a server of its own for each run, so that its counts are of that run.
 refusals() {
-  start "$@"
+  start "$1" "$tmp/refusals" -fault="${2:-}"
   REFUSALS=http://$(logged "$1" '^(127\.0\.0\.1:[0-9]+)$')
 }
 
@@ -110,41 +110,51 @@ checks() {
 }
 
 bite() {
-  for sdk in node python; do
-    refusals "bare-$sdk" "$tmp/refusals" -bare
-    checks "$sdk" refusals
+  local fault sdk
+  for fault in no-shape no-header; do
+    for sdk in node python; do
+      refusals "$fault-$sdk" "$fault"
+      checks "$sdk" refusals | sed "s/^/$fault: /"
+    done
   done
 }
 
-# bitten judges a run of bite: Node takes every bare refusal for a payment; Python cannot tell what it is, or sends it again.
+# count PATTERN counts lines of a run of bite.
+count() { grep -cE "$1" "$tmp/bite" || true; }
+
+# bitten judges a run of bite. Without the shape Node takes every refusal for a payment, and Python cannot tell what it is or
+# sends it again; without the headers both send again what they must not.
 bitten() {
   local total
-  total=$(grep -c '^FAILED  python rejects ' "$1" || true)
-  if [ "$total" -ge 25 ] && ! grep -qE '^ok +(node|python) rejects ' "$1" &&
-    grep -q '^FAILED  python rejects .*: 3 requests$' "$1" &&
-    [ "$(grep -c '^FAILED  node rejects .*taken for a success' "$1")" = "$total" ]; then
-    echo "ok      bite: without the gateway's error shape all $total refusals fail the checks of both SDKs; Node takes them for payments"
+  total=$(count '^no-shape: (ok|FAILED) +node rejects ')
+  if [ "$total" -ge 25 ] && [ "$(count '^no-shape: FAILED  node rejects .*taken for a success')" = "$total" ] &&
+    [ "$(count '^no-shape: FAILED  python rejects ')" = "$total" ] &&
+    [ "$(count '^no-header: FAILED  node rejects fenced: .* [0-9]+ requests')" = 1 ] &&
+    [ "$(count '^no-header: FAILED  python rejects fenced: .* [0-9]+ requests')" = 1 ]; then
+    echo "ok      bite: without the gateway's error shape all $total refusals fail the checks of both SDKs (Node takes them for payments)"
+    echo "ok      bite: without the gateway's headers $(count '^no-header: FAILED .* [0-9]+ requests') refusals are sent again, which the checks of both SDKs notice"
   else
-    echo "FAILED  bite: refusals without the gateway's error shape went unnoticed:"
-    sed 's/^/          /' "$1"
+    echo "FAILED  bite: broken refusals went unnoticed:"
+    sed 's/^/          /' "$tmp/bite"
   fi
 }
 
 everything() {
+  local sdk
   start_sidecar
   for sdk in node python; do
     checks "$sdk" sidecar
-    refusals "refusals-$sdk" "$tmp/refusals"
+    refusals "refusals-$sdk"
     checks "$sdk" refusals
   done
   bite >"$tmp/bite"
-  bitten "$tmp/bite"
+  bitten
 }
 
 install
 if [ "$mode" = --bite ]; then bite >"$tmp/results"; else everything >"$tmp/results"; fi
 cat "$tmp/results"
-passed=$(grep -c '^ok ' "$tmp/results" || true)
-failed=$(grep -c '^FAILED ' "$tmp/results" || true)
+passed=$(grep -cE '^([a-z-]+: )?ok ' "$tmp/results" || true)
+failed=$(grep -cE '^([a-z-]+: )?FAILED ' "$tmp/results" || true)
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -39,13 +39,21 @@ func Variants(slug claims.Reason) (keys []string) {
 	return append(keys, Key(slug, claims.Unknown, 2))
 }
 
+// Fault is what is left out of the answers.
+type Fault string
+
+const (
+	NoShape  Fault = "no-shape"  // the gateway's own error shape and headers: a plain problem document
+	NoHeader Fault = "no-header" // the gateway's headers that keep its SDKs from resending
+)
+
 // Handler refuses every request, except that
 //
 //	GET /_refusals   lists the slugs, with the call keys to ask for each
 //	GET /_counts     tells how many requests came in under each call key; "" counts those without one
 type Handler struct {
-	// Bare leaves the gateway's own error shape and headers out of the answers: a fault that a check must notice.
-	Bare bool
+	// Fault breaks the answers in a way that a check must notice.
+	Fault Fault
 
 	mu     sync.Mutex
 	counts map[string]int
@@ -88,8 +96,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(proxy.HeaderOutcome, ref.Outcome.String())
 	w.Header().Set(proxy.HeaderResult, string(claims.SourceRefused))
 	g := gateways.Stripe()
-	if h.Bare {
+	switch h.Fault {
+	case NoShape:
 		g = nil
+	case NoHeader:
+		g.Error.Header = nil
 	}
 	proxy.WriteProblem(w, ref, g)
 }

@@ -9,12 +9,15 @@ import stripe
 def client(api_key, sidecar):
     """The SDK, pointed at the sidecar's port for Stripe (http://127.0.0.1:8111).
 
-    The API key stays the application's; the SDK's retries may stay on. The timeout is longer than the sidecar's
+    The API key stays the application's; the SDK's retries may be on. The timeout is longer than the sidecar's
     attemptTimeout and wait together: a client that hangs up earlier loses nothing, since the call goes on and a repeat gets
     its answer.
     """
     return stripe.StripeClient(
-        api_key, base_addresses={"api": sidecar}, http_client=stripe.RequestsClient(timeout=150)
+        api_key,
+        base_addresses={"api": sidecar},
+        max_network_retries=2,
+        http_client=stripe.RequestsClient(timeout=150),
     )
 
 

@@ -14,12 +14,12 @@ import (
 )
 
 func main() {
-	bare := flag.Bool("bare", false, "leave the gateway's own error shape out, to show that the checks notice")
+	fault := flag.String("fault", "", "no-shape or no-header: leave the gateway's error shape or its headers out, which checks must notice")
 	flag.Parse()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		fmt.Println(l.Addr())
-		srv := &http.Server{Handler: &problems.Handler{Bare: *bare}, ReadHeaderTimeout: 10 * time.Second}
+		srv := &http.Server{Handler: &problems.Handler{Fault: problems.Fault(*fault)}, ReadHeaderTimeout: 10 * time.Second}
 		err = srv.Serve(l)
 	}
 	fmt.Fprintln(os.Stderr, "refusals:", err)
