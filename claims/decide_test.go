@@ -211,12 +211,13 @@ func TestTrimKeepsWhatMatters(t *testing.T) {
 	idle := Attempt{Outcome: NotExecuted}
 	doubt := Attempt{Wrote: true, Number: 1}
 	declined := Attempt{Wrote: true, Outcome: Declined, Number: 2}
+	counted := Attempt{Wrote: true, Outcome: NotExecuted, Number: 3}
 	got := []int{}
-	for _, a := range trim([]Attempt{idle, doubt, idle, idle, declined, idle, idle}) {
+	for _, a := range trim([]Attempt{counted, idle, doubt, idle, idle, declined, idle, idle, counted}) {
 		got = append(got, a.Number)
 	}
-	if want := []int{1, 0, 2, 0, 0}; !slices.Equal(got, want) {
-		t.Errorf("kept %v, want %v: the doubt, the decline and the three newest that did nothing", got, want)
+	if want := []int{3, 1, 0, 2, 0, 0, 3}; !slices.Equal(got, want) {
+		t.Errorf("kept %v, want %v: all that count, and the three newest that did nothing", got, want)
 	}
 }
 

@@ -103,6 +103,58 @@ func TestClaimIsNotSentOnWithoutAnAcknowledgedWrite(t *testing.T) {
 	})
 }
 
+// TestInstanceLeaseLostInADoubtfulClaim: the process itself still trusts its lease; only the acknowledged write tells.
+func TestInstanceLeaseLostInADoubtfulClaim(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				if wr.Claim {
+					if _, err := do(); err != nil {
+						t.Error(err)
+					}
+					w.takeAway(w.p.inst.Guard())
+					return claims.Swapped{}, errNet
+				}
+				return do()
+			}
+		})
+		wantRefusal(t, w.do(w.call("a")), claims.LeaseLost, claims.Unknown)
+		w.sends(0)
+	})
+}
+
+// TestDoubtfulClaimThatAnotherWon: the row is pending, but not by this claim.
+func TestDoubtfulClaimThatAnotherWon(t *testing.T) {
+	bubble(t, func(w *world) {
+		other := w.process("p2")
+		release := make(chan struct{})
+		w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
+			<-release
+			return w.gw.charge(p)
+		}
+		first := true
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				w.tap.mu.Lock()
+				mine := first
+				first = false
+				w.tap.mu.Unlock()
+				if !mine {
+					return do()
+				}
+				go other.fence.Do(context.Background(), w.call("a"))
+				time.Sleep(time.Millisecond)
+				return claims.Swapped{}, errNet
+			}
+		})
+		wantRefusal(t, w.do(w.call("a")), claims.InFlight, claims.Unknown)
+		close(release)
+		w.drain(other)
+		w.sends(1)
+		wantAnswer(t, w.do(w.call("a")), claims.SourceReplayed, claims.Succeeded, "paid gk:a")
+	})
+}
+
 func TestClaimThatCannotBeConfirmed(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.keep(w.p)

@@ -219,7 +219,7 @@ func TestSenderPanicIsDoubt(t *testing.T) {
 		w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { panic("in the middle of a write") }
 		wantRefusal(t, w.do(c), claims.InDoubt, claims.Unknown)
 		wantState(t, w.record("a"), claims.StateUnknown)
-		if a := w.record("a").Attempts[0]; !a.Wrote || !a.Doubtful() {
+		if a := w.record("a").Attempts[0]; !a.Wrote || !a.Doubtful() || w.p.fence.Working(a.Claim) {
 			t.Errorf("attempt %+v", a)
 		}
 	})

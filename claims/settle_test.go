@@ -114,6 +114,9 @@ func TestSuccessEvidence(t *testing.T) {
 			tc.b.late(hour, 1, Succeeded, func(e *Evidence) { e.Payment = "done" }).want(tc.state)
 			if tc.state == StateSucceeded {
 				tc.b.wantAnswer("late succeeded")
+				if a := tc.b.r.Attempts[0]; a.Outcome != Succeeded && a.Outcome != NotExecuted {
+					t.Errorf("its attempt is left %s", a.Outcome)
+				}
 				if tc.b.r.Review != nil || tc.b.r.Payment != "done" || tc.b.r.Outcome() != Succeeded {
 					t.Errorf("record %+v", tc.b.r)
 				}
@@ -188,6 +191,16 @@ func TestFailureEvidence(t *testing.T) {
 	t.Run("never undoes what is settled", func(t *testing.T) {
 		fresh(t).claim(t0).settle(t0, lostWord).claim(t0).settle(t0, paid).late(t0, 1, NotExecuted).want(StateSucceeded).wantAnswer("paid")
 		fresh(t).claim(t0).settle(t0, lostWord).claim(t0).settle(t0, storedNo).late(t0, 1, NotExecuted).want(StateDeclined).wantAnswer("stored no")
+	})
+	t.Run("never changes what an attempt proved", func(t *testing.T) {
+		fresh(t).claim(t0).settle(t0, no).late(t0, 1, NotExecuted).want(StateDeclined).wantOutcomes(Declined)
+		fresh(t).claim(t0).settle(t0, slowDown).late(t0, 1, Declined).want(StateOpen).wantOutcomes(NotExecuted)
+		b := fresh(t).claim(t0).settle(t0, slowDown)
+		b.r.note(b.r.Claim, no)
+		b.wantOutcomes(NotExecuted)
+	})
+	t.Run("a notice without an outcome says nothing", func(t *testing.T) {
+		fresh(t).claim(t0).late(t0, 1, Unknown).want(StatePending).wantOutcomes(Unknown)
 	})
 	t.Run("success goes before it", func(t *testing.T) {
 		b := fresh(t).claim(t0)

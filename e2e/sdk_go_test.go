@@ -219,6 +219,22 @@ func TestSDKAnswerLost(t *testing.T) {
 	}
 }
 
+// TestSDKGatewayError: the gateway's own 500 does not say what became of the call. The application is to repeat, and its
+// repeat is not sent while nobody knows.
+func TestSDKGatewayError(t *testing.T) {
+	_, gw, c := sdkWorld(t)
+	if err := gw.Inject(sandbox.Fault{Name: "error-before", Route: "POST /v1/payment_intents"}); err != nil {
+		t.Fatal(err)
+	}
+	p := sdkCreate("charge:order:1", "pm_card_visa")
+	p.Headers.Set("Prefer", "wait=0")
+	for _, code := range []string{"", "fence_in-doubt"} {
+		_, err := c.V1PaymentIntents.Create(t.Context(), p)
+		sdkWant(t, err, stripe.ErrorTypeAPI, code, gostripe.Repeat)
+	}
+	sdkPosts(t, gw, 1, 0)
+}
+
 // TestSDKToken: a token passes per call; one that was taken over is a hand-over, not a failure, and nothing is sent.
 func TestSDKToken(t *testing.T) {
 	w, gw, c := sdkWorld(t)

@@ -117,7 +117,7 @@ const (
 )
 
 var (
-	digits  = regexp.MustCompile(`(?:^|[^0-9A-Za-z.])((?:[0-9][ -]?){11,18}[0-9])(?:[^0-9A-Za-z.]|$)`)
+	digits  = regexp.MustCompile(`(?:^|[^0-9A-Za-z.])((?:[0-9][ -]?){11,18}[0-9])(?:[^0-9A-Za-z]|$)`)
 	cvcWord = regexp.MustCompile(`(^|[^0-9.])` + cardCVC + `([^0-9]|$)`)
 )
 

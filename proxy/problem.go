@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"net/http"
 	"strconv"
@@ -71,9 +72,7 @@ func WriteProblem(w http.ResponseWriter, ref *claims.Refusal, g *gateways.Gatewa
 	body := map[string]any{}
 	if g != nil {
 		members, header := g.Error.Render(string(ref.Reason), ref.Detail, p.retry)
-		for k, v := range members {
-			body[k] = v
-		}
+		maps.Copy(body, members)
 		for _, f := range header {
 			w.Header().Set(f.Name, f.Value)
 		}

@@ -47,11 +47,12 @@ func (l callsListCmd) Run(ctx context.Context) error {
 	}
 	defer b.Close()
 	rs, err := b.List(ctx, l.Tenant, states, l.Limit)
-	if err != nil {
+	if err != nil && !errors.Is(err, claims.ErrUnreadable) {
 		return err
 	}
+	unreadable := err // told after those that can be read
 	if l.JSON {
-		return eachJSON(os.Stdout, rs)
+		return errors.Join(eachJSON(os.Stdout, rs), unreadable)
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "TENANT\tCALL\tSTATE\tREV\tATTEMPT\tGATEWAY\tROUTE\tSTARTED\tUPDATED")
@@ -60,7 +61,7 @@ func (l callsListCmd) Run(ctx context.Context) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", printable(r.Key.Tenant), printable(r.Key.Call), r.State, r.Revision, r.Attempt,
 			r.Facts.Gateway, r.Facts.Route, stamp(r.FirstStarted.Wall), stamp(r.Updated.Wall))
 	}
-	return w.Flush()
+	return errors.Join(w.Flush(), unreadable)
 }
 
 func eachJSON(w io.Writer, rs []claims.Record) error {

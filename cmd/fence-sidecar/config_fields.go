@@ -62,9 +62,9 @@ func misfitIn(v any, t reflect.Type, path string) string {
 	}
 	fields := map[string]reflect.Type{}
 	if t.Kind() == reflect.Struct {
-		for i := range t.NumField() {
-			if name := t.Field(i).Tag.Get("yaml"); name != "" {
-				fields[name] = t.Field(i).Type
+		for field := range t.Fields() {
+			if name := field.Tag.Get("yaml"); name != "" {
+				fields[name] = field.Type
 			}
 		}
 	}

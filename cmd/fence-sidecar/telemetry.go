@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -96,7 +97,7 @@ func (d *doubtCollector) Collect(ch chan<- prometheus.Metric) {
 	oldest := time.Duration(0)
 	for _, st := range []claims.State{claims.StatePending, claims.StateUnknown, claims.StateReview} {
 		rs, err := d.s.store.List(ctx, "", []claims.State{st}, 1000)
-		if err != nil {
+		if err != nil && !errors.Is(err, claims.ErrUnreadable) {
 			return
 		}
 		ch <- prometheus.MustNewConstMetric(doubtDesc, prometheus.GaugeValue, float64(len(rs)), string(st))

@@ -67,6 +67,8 @@ func Decide(err error) (next Next, after time.Duration) {
 		return Stop, 0
 	case h.Get("Fence-Outcome") == "declined":
 		return Declined, 0
+	case h.Get("Fence-Outcome") == "unknown": // the gateway's own 5xx: what became of the call is not found out yet
+		return Repeat, retryAfter(h)
 	case h.Get("Fence-Outcome") == "not-executed" && e.HTTPStatusCode == http.StatusTooManyRequests:
 		return Repeat, retryAfter(h)
 	}

@@ -38,6 +38,7 @@ export function decide(err) {
   }
   const outcome = headers['fence-outcome'];
   if (outcome === 'declined') return { do: 'declined' };
+  if (outcome === 'unknown') return { do: 'repeat', after }; // the gateway's own 5xx: what became of the call is not found out yet
   if (outcome === 'not-executed' && err.statusCode === 429) return { do: 'repeat', after };
   return { do: 'stop' };
 }

@@ -60,6 +60,8 @@ def decide(err):
     outcome = headers.get("fence-outcome")
     if outcome == "declined":
         return "declined", 0
+    if outcome == "unknown":
+        return "repeat", after  # the gateway's own 5xx: what became of the call is not found out yet
     if outcome == "not-executed" and err.http_status == 429:
         return "repeat", after
     return "stop", 0
