@@ -286,7 +286,7 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 	return refused(d.Refusal), true
 }
 
-// doubt asks again while the app is willing to wait. A complete server error of the gateway is passed on: every SDK takes
+// doubt asks again while the app is willing to wait. A server error in the gateway's own shape is passed on: every SDK takes
 // it for one. Any other unlisted answer could be taken for a definite one, so the app is told that the call is in doubt.
 func (r *round) doubt(ctx context.Context, ref *Refusal) (Result, bool) {
 	now := r.f.Clock()
@@ -298,7 +298,7 @@ func (r *round) doubt(ctx context.Context, ref *Refusal) (Result, bool) {
 		r.asked, r.spins = false, 0
 		return Result{}, false
 	}
-	if r.last != nil && r.last.Answer != nil && r.last.Answer.Status >= 500 {
+	if r.last != nil && r.last.Answer != nil && r.last.Answer.Status >= 500 && r.last.Error {
 		return Result{Answer: r.last.Answer, Outcome: Unknown, Source: SourceSent}, true
 	}
 	return refused(ref), true

@@ -144,7 +144,9 @@ func TestGiveUpOwn(t *testing.T) {
 		done := make(chan claims.Result, 1)
 		go func() { done <- w.do(w.call("a")) }()
 		synctest.Wait()
-		giveUp(w.p, claims.StatePending) // before its deadline
+		twin := claims.New(w.p.fence.Config) // the same process after its worker was lost
+		giveUp(w.p, claims.StatePending)
+		giveUp(&process{fence: twin}, claims.StatePending) // before its deadline
 		time.Sleep(11 * time.Second)
 		giveUp(w.p, claims.StatePending)   // worked on
 		giveUp(other, claims.StatePending) // another's
@@ -152,7 +154,6 @@ func TestGiveUpOwn(t *testing.T) {
 		if !w.p.fence.Working(rec.Claim) || other.fence.Working(rec.Claim) {
 			t.Error("Working is wrong")
 		}
-		twin := claims.New(w.p.fence.Config) // the same process after its worker was lost
 		giveUp(&process{fence: twin}, claims.StateUnknown)
 		close(stuck)
 		synctest.Wait()

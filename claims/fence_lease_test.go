@@ -2,6 +2,7 @@ package claims_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,11 +246,11 @@ func TestRenewalWhileSendingSurvivesErrors(t *testing.T) {
 		c := w.call("a")
 		c.Policy.AttemptTimeout = 3 * time.Minute
 		c.Guard = w.lease("shop:run", 30*time.Second)
-		n := 0
+		var n atomic.Int64
 		w.tap.set(func(tp *tap) {
 			tp.onRenew = func(g claims.Guard, do func() (claims.Lease, error)) (claims.Lease, error) {
 				if g == c.Guard {
-					if n++; n%2 == 1 { // every other renewal hangs until its time is over
+					if n.Add(1)%2 == 1 { // every other renewal hangs until its time is over
 						time.Sleep(10 * time.Second)
 						return claims.Lease{}, errNet
 					}
@@ -261,8 +262,8 @@ func TestRenewalWhileSendingSurvivesErrors(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			return w.gw.charge(p)
 		}
-		if r := w.do(c); r.Lease != "live" || n < 4 {
-			t.Errorf("%s after %d renewals", show(r), n)
+		if r := w.do(c); r.Lease != "live" || n.Load() < 4 {
+			t.Errorf("%s after %d renewals", show(r), n.Load())
 		}
 	})
 }

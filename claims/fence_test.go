@@ -212,6 +212,23 @@ func TestNothingIsClaimedForAnAppThatHungUp(t *testing.T) {
 	})
 }
 
+// TestHangUpWhileClaiming: a write that left is waited for, and what was claimed is sent.
+func TestHangUpWhileClaiming(t *testing.T) {
+	bubble(t, func(w *world) {
+		ctx, hangUp := context.WithCancel(context.Background())
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, _ claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				hangUp()
+				return do()
+			}
+		})
+		w.p.fence.Do(ctx, w.call("a"))
+		synctest.Wait()
+		wantState(t, w.record("a"), claims.StateSucceeded)
+		w.sends(1)
+	})
+}
+
 func TestSenderPanicIsDoubt(t *testing.T) {
 	bubble(t, func(w *world) {
 		c := w.call("a")
@@ -243,7 +260,8 @@ func TestZeroBytesOpensAndIsSentAgain(t *testing.T) {
 
 func TestProbeOnlyOnceAndOnlyWhenUnanswered(t *testing.T) {
 	lost := claims.Sent{Cause: "cut"}
-	five := claims.Sent{Cause: "unlisted", Answer: answer(500, "boom")}
+	five := claims.Sent{Cause: "unlisted", Answer: answer(500, "boom"), Error: true}
+	shapeless := claims.Sent{Cause: "unlisted", Answer: answer(503, "upstream connect error")}
 	inUse := claims.Sent{Cause: "in-use", InUse: true, Answer: answer(409, "in use")}
 	odd := claims.Sent{Cause: "unlisted", Answer: answer(418, "teapot")}
 	for _, tc := range []struct {
@@ -257,6 +275,7 @@ func TestProbeOnlyOnceAndOnlyWhenUnanswered(t *testing.T) {
 		{"no answer, no probe", lost, false, 1, claims.InDoubt},
 		{"key in use", inUse, true, 2, claims.InDoubt},
 		{"a 500 would be replayed", five, true, 1, ""},
+		{"an SDK could take a 503 without the gateway's shape for a success", shapeless, true, 1, claims.InDoubt},
 		{"another unlisted answer is no 5xx", odd, true, 1, claims.InDoubt},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

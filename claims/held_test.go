@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,10 +119,10 @@ func TestTrustEndsByTheFirstClock(t *testing.T) {
 
 func TestRenewalIsRetried(t *testing.T) {
 	bubble(t, func(w *world) {
-		n := 0
+		var n atomic.Int64
 		w.tap.set(func(tp *tap) {
 			tp.onRenew = func(_ claims.Guard, do func() (claims.Lease, error)) (claims.Lease, error) {
-				if n++; n%3 != 0 { // two of three fail
+				if n.Add(1)%3 != 0 { // two of three fail
 					return claims.Lease{}, errNet
 				}
 				return do()
@@ -134,8 +135,8 @@ func TestRenewalIsRetried(t *testing.T) {
 				t.Fatal("the lease was not kept")
 			}
 		}
-		if w.p.inst.Guard().Token != 1 || n < 10 {
-			t.Errorf("%s after %d renewals", w.p.inst.Guard(), n)
+		if w.p.inst.Guard().Token != 1 || n.Load() < 10 {
+			t.Errorf("%s after %d renewals", w.p.inst.Guard(), n.Load())
 		}
 	})
 }
@@ -143,10 +144,10 @@ func TestRenewalIsRetried(t *testing.T) {
 func TestLostInstanceLeaseIsTakenAgain(t *testing.T) {
 	bubble(t, func(w *world) {
 		w.keep(w.p)
-		down := true
+		var back atomic.Bool
 		w.tap.set(func(tp *tap) {
 			tp.onRenew = func(_ claims.Guard, do func() (claims.Lease, error)) (claims.Lease, error) {
-				if down {
+				if !back.Load() {
 					return claims.Lease{}, errNet
 				}
 				return do()
@@ -157,7 +158,7 @@ func TestLostInstanceLeaseIsTakenAgain(t *testing.T) {
 			t.Error("trusted although the store is away")
 		}
 		wantRefusal(t, w.do(w.call("a")), claims.LeaseLost, claims.Unknown)
-		w.tap.set(func(*tap) { down = false })
+		back.Store(true)
 		time.Sleep(3 * time.Second)
 		if g := w.p.inst.Guard(); g.Token != 2 || w.p.inst.Left() <= 0 {
 			t.Errorf("%s, trusted for %s", g, w.p.inst.Left())
@@ -292,6 +293,34 @@ func TestOvertakenRenewalDoesNotBringTheOldTokenBack(t *testing.T) {
 		<-done
 		if g := w.p.inst.Guard(); g.Token != 2 || w.p.inst.Left() <= 0 {
 			t.Errorf("%s, trusted for %s", g, w.p.inst.Left())
+		}
+	})
+}
+
+func TestOvertakenRenewalDoesNotShortenTrust(t *testing.T) {
+	bubble(t, func(w *world) {
+		hold := make(chan struct{})
+		first := true
+		w.tap.set(func(tp *tap) {
+			tp.onRenew = func(_ claims.Guard, do func() (claims.Lease, error)) (claims.Lease, error) {
+				l, err := do()
+				if first {
+					first = false
+					<-hold
+				}
+				return l, err
+			}
+		})
+		done := make(chan error, 1)
+		go func() { done <- w.p.inst.ConfirmNow(context.Background()) }()
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		if err := w.p.inst.ConfirmNow(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		close(hold)
+		if err := <-done; err != nil || w.p.inst.Left() != 29*time.Second {
+			t.Errorf("%v, trusted for %s", err, w.p.inst.Left())
 		}
 	})
 }

@@ -23,6 +23,7 @@ type Sent struct {
 	Refused bool // a listed refusal: does not count against the attempts
 	InUse   bool // another request with the key is in flight
 	Answer  *Answer
+	Error   bool // the answer is an error in the gateway's own shape: no SDK takes it for a success
 	Payment string
 	Cause   string // one word for logs and the attempt's note
 	Detail  string // for people

@@ -200,7 +200,12 @@ func TestFailureEvidence(t *testing.T) {
 		b.wantOutcomes(NotExecuted)
 	})
 	t.Run("a notice without an outcome says nothing", func(t *testing.T) {
-		fresh(t).claim(t0).late(t0, 1, Unknown).want(StatePending).wantOutcomes(Unknown)
+		b := fresh(t).claim(t0)
+		b.r.Evidence = []Evidence{{Revision: 1, Claim: b.r.Claim, Source: "notice", Stored: true}}
+		next, _ := ReadEvidence(b.r)
+		if next.State != StatePending || !next.Attempts[0].Doubtful() || next.Attempts[0].Proof != "" {
+			t.Errorf("%q %+v", next.State, next.Attempts)
+		}
 	})
 	t.Run("success goes before it", func(t *testing.T) {
 		b := fresh(t).claim(t0)

@@ -79,7 +79,7 @@ func dial(addr string) (net.Conn, error) {
 	}
 	c, err := net.DialTimeout(network, addr, 10*time.Second)
 	if err == nil {
-		c.SetDeadline(time.Now().Add(2 * patience))
+		c.SetDeadline(time.Now().Add(patience))
 	}
 	return c, err
 }

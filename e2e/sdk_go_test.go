@@ -47,7 +47,7 @@ func sdkWorld(t *testing.T) (*world, *sandbox.Server, *stripe.Client) {
 
 func sdkCreate(key, card string) *stripe.PaymentIntentCreateParams {
 	p := &stripe.PaymentIntentCreateParams{
-		Amount: stripe.Int64(4990), Currency: stripe.String("eur"), Confirm: stripe.Bool(true), PaymentMethod: stripe.String(card),
+		Amount: new(int64(4990)), Currency: new("eur"), Confirm: new(true), PaymentMethod: new(card),
 	}
 	p.Headers = gostripe.Fence(key, "")
 	return p
@@ -101,7 +101,7 @@ func TestSDKCreateAndReplay(t *testing.T) {
 	}
 	sdkPosts(t, gw, 1, 1)
 	other := sdkCreate("charge:order:1", "pm_card_visa")
-	other.Amount = stripe.Int64(100)
+	other.Amount = new(int64(100))
 	_, err = c.V1PaymentIntents.Create(t.Context(), other)
 	sdkWant(t, err, stripe.ErrorTypeAPI, "fence_key-conflict", gostripe.Stop)
 	sdkPosts(t, gw, 1, 1)
@@ -147,7 +147,7 @@ func TestSDKRefund(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &stripe.RefundCreateParams{PaymentIntent: stripe.String(intent.ID), Amount: stripe.Int64(1000)}
+	p := &stripe.RefundCreateParams{PaymentIntent: new(intent.ID), Amount: new(int64(1000))}
 	p.Headers = gostripe.Fence("refund:order:1", "")
 	_, err = c.V1Refunds.Create(t.Context(), p)
 	sdkWant(t, err, stripe.ErrorTypeAPI, "fence_bad-request", gostripe.Stop)

@@ -28,6 +28,22 @@ func (e ErrorShape) Render(slug, detail string, retryable bool) (members map[str
 	return members, header
 }
 
+// IsError reports whether an answer is an error of the gateway's own shape: JSON with every member of it. Where no shape is
+// declared none is.
+func (g *Gateway) IsError(a *claims.Answer) bool {
+	doc, ok := g.document(a)
+	m, isObject := doc.(map[string]any)
+	if !ok || !isObject || len(g.Error.Members) == 0 {
+		return false
+	}
+	for name := range g.Error.Members {
+		if m[name] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 func filled(fill *strings.Replacer, v any) any {
 	switch v := v.(type) {
 	case string:

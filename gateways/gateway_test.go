@@ -265,3 +265,24 @@ func TestRender(t *testing.T) {
 		t.Error("an empty shape renders something")
 	}
 }
+
+// Only what the gateway's SDKs surely take for an error is one: stripe-node takes a body without "error" for an object.
+func TestIsError(t *testing.T) {
+	g := stripe(t)
+	for body, want := range map[string]bool{
+		`{"error":{"type":"api_error"}}`:       true,
+		`{"message":"upstream connect error"}`: false,
+		`{"error":null}`:                       false,
+		`[]`:                                   false,
+		`upstream connect error`:               false,
+		``:                                     false,
+	} {
+		if got := g.IsError(&claims.Answer{Status: 503, Body: []byte(body)}); got != want {
+			t.Errorf("%q: %v", body, got)
+		}
+	}
+	bare := &Gateway{}
+	if bare.IsError(&claims.Answer{Status: 503, Body: []byte(`{}`)}) {
+		t.Error("a gateway that declares no shape has none")
+	}
+}

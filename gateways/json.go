@@ -3,6 +3,8 @@ package gateways
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,7 +186,7 @@ func decode(text []byte) (any, bool) {
 		return nil, false
 	}
 	_, err := dec.Token()
-	return v, err != nil && err.Error() == "EOF"
+	return v, errors.Is(err, io.EOF)
 }
 
 // at follows a JSON pointer (RFC 6901); false: there is nothing.

@@ -30,7 +30,9 @@ func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) c
 		}
 		return s
 	}
-	return classified(x.gateway.Classify(x.match.Route.Name, ex.Answer), ex.Answer)
+	s := classified(x.gateway.Classify(x.match.Route.Name, ex.Answer), ex.Answer)
+	s.Error = x.gateway.IsError(ex.Answer)
+	return s
 }
 
 // classified puts the gateway's answer table and the sender's words together.

@@ -13,11 +13,11 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// NewClient is Stripe's own client, pointed at the sidecar's port for Stripe (http://127.0.0.1:8111). The API key stays
+// NewClient is Stripe's own client, pointed at the sidecar's port for Stripe (http://127.0.0.1:8100). The API key stays
 // the application's; the SDK's retries may stay on.
 func NewClient(apiKey, sidecar string) *stripe.Client {
 	api := stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
-		URL: stripe.String(sidecar),
+		URL: new(sidecar),
 		// Longer than the sidecar's attemptTimeout and wait together. A client that hangs up earlier loses nothing: the
 		// call goes on, and a repeat gets its answer.
 		HTTPClient: &http.Client{Timeout: 150 * time.Second},
@@ -87,8 +87,8 @@ func retryAfter(h http.Header) time.Duration {
 // when ctx ends is no failure: the order stays open, and a later Charge of it goes on.
 func Charge(ctx context.Context, c *stripe.Client, order string, amount int64, card, token string) (*stripe.PaymentIntent, error) {
 	params := &stripe.PaymentIntentCreateParams{
-		Amount: stripe.Int64(amount), Currency: stripe.String("eur"),
-		Confirm: stripe.Bool(true), PaymentMethod: stripe.String(card),
+		Amount: new(amount), Currency: new("eur"),
+		Confirm: new(true), PaymentMethod: new(card),
 	}
 	params.Headers = Fence("charge:order:"+order, token)
 	for {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -64,9 +65,7 @@ func (h *Handler) Counts() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := map[string]int{}
-	for k, n := range h.counts {
-		out[k] = n
-	}
+	maps.Copy(out, h.counts)
 	return out
 }
 

@@ -7,7 +7,7 @@ import stripe
 
 
 def client(api_key, sidecar):
-    """The SDK, pointed at the sidecar's port for Stripe (http://127.0.0.1:8111).
+    """The SDK, pointed at the sidecar's port for Stripe (http://127.0.0.1:8100).
 
     The API key stays the application's; the SDK's retries may be on. The timeout is longer than the sidecar's
     attemptTimeout and wait together: a client that hangs up earlier loses nothing, since the call goes on and a repeat gets
