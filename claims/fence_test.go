@@ -262,6 +262,7 @@ func TestProbeOnlyOnceAndOnlyWhenUnanswered(t *testing.T) {
 	lost := claims.Sent{Cause: "cut"}
 	five := claims.Sent{Cause: "unlisted", Answer: answer(500, "boom"), Error: true}
 	shapeless := claims.Sent{Cause: "unlisted", Answer: answer(503, "upstream connect error")}
+	page := claims.Sent{Cause: "unlisted", Answer: answer(502, "<html>")}
 	inUse := claims.Sent{Cause: "in-use", InUse: true, Answer: answer(409, "in use")}
 	odd := claims.Sent{Cause: "unlisted", Answer: answer(418, "teapot")}
 	for _, tc := range []struct {
@@ -276,6 +277,7 @@ func TestProbeOnlyOnceAndOnlyWhenUnanswered(t *testing.T) {
 		{"key in use", inUse, true, 2, claims.InDoubt},
 		{"a 500 would be replayed", five, true, 1, ""},
 		{"an SDK could take a 503 without the gateway's shape for a success", shapeless, true, 1, claims.InDoubt},
+		{"a 502 in another shape is not passed on", page, true, 1, claims.InDoubt},
 		{"another unlisted answer is no 5xx", odd, true, 1, claims.InDoubt},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -38,6 +38,7 @@ var Faults = []FaultInfo{
 	{Name: "error-after", Arg: "status, 500", Meaning: "executes, answers an error and stores the error under the key"},
 	{Name: "error-after-unstored", Arg: "status, 500", Meaning: "executes, answers an error; a repeat of the key gets the real answer"},
 	{Name: "error-before", Arg: "status, 500", Meaning: "answers an error, executes nothing, stores nothing"},
+	{Name: "balancer", Arg: "status, 503", Meaning: "a load balancer answers an error that has not the gateway's shape; executes nothing"},
 	{Name: "error-stored", Arg: "status, 500", Meaning: "answers an error, executes nothing, stores the error under the key"},
 	{Name: "hang-before", Meaning: "never answers and never executes; the key is in use until the client goes"},
 	{Name: "hang-after", Meaning: "executes and never answers"},

@@ -32,6 +32,7 @@ func TestWireFaults(t *testing.T) {
 		{"error-after=503", 1, func(p reply) bool { return p.status == 503 }},
 		{"error-after-unstored", 1, func(p reply) bool { return p.status == 500 }},
 		{"error-before", 0, func(p reply) bool { return p.status == 500 }},
+		{"balancer", 0, func(p reply) bool { return p.status == 503 && !strings.Contains(string(p.body), `"error"`) }},
 		{"error-stored=502", 0, func(p reply) bool { return p.status == 502 }},
 		{"drop", 0, cut},
 		{"drop-rst", 0, cut},

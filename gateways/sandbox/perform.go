@@ -55,9 +55,11 @@ func (s *Server) perform(c *conn, r *request, fs active) (answer, bool) {
 // refusal answers what is refused before the key is looked at.
 func refusal(r *request, fs active) (answer, bool) {
 	auth := r.header.Get("Authorization")
-	switch f, bad := fs.any("error-before", "redirect"); {
+	switch f, bad := fs.any("error-before", "balancer", "redirect"); {
 	case bad && f.Name == "error-before":
 		return serverError(f.status()), true
+	case bad && f.Name == "balancer":
+		return answerJSON(f.status(), map[string]any{"message": "upstream connect error"}), true
 	case bad:
 		return answerJSON(f.status(), map[string]any{}).with("Location", r.target), true
 	case fs.has("rate-limit"):

@@ -97,6 +97,14 @@ async function sidecar() {
     assert.equal(again.id, intent.id);
     assert.equal((await get(`${SANDBOX}/_sandbox/ledger`)).filter((o) => o.id === intent.id).length, 1);
   });
+  await check("does not take a load balancer's 503 for a payment", async () => {
+    await fault('balancer');
+    const options = fence('charge:order:node-5');
+    options.headers.Prefer = 'wait=0';
+    const err = await moved(1, 0, () =>
+      rejected(stripe.paymentIntents.create({ amount: 4990, currency: 'eur' }, { ...options, maxNetworkRetries: 0 })));
+    assert.equal(err.code, 'fence_in-doubt');
+  });
   await check('was charged once for each order', async () => {
     const mine = (await get(`${SANDBOX}/_sandbox/ledger`)).filter((o) => o.kind === 'payment_intents.create' && o.money);
     const keys = mine.map((o) => o.idempotency_key);
