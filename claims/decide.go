@@ -302,6 +302,13 @@ func review(r Record, why string) Record {
 	return next
 }
 
+// alarm is review of a record that contradicts itself.
+func alarm(r Record, why string) Record {
+	next := review(r, why)
+	next.Review.Alarm = true
+	return next
+}
+
 func reviewDetail(r *Record) string {
 	if r.Review != nil {
 		return "a person must decide: " + r.Review.Reason

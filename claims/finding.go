@@ -22,6 +22,7 @@ type Finding struct {
 	Kind    FindingKind
 	Payment string  // pending, done, failed, reversed
 	Answer  *Answer // what the lookup's declaration makes of its match; nil: none
+	Alarm   bool    // of a Contradiction: two successes, which no further word of success explains
 	Reason  string  // for people: what was seen, without card data
 }
 

@@ -145,7 +145,10 @@ type Evidence struct {
 // Review says why a person must decide.
 type Review struct {
 	Reason string
-	Since  Now
+	// Alarm: what is known contradicts itself (two successes, a success after a no), so that no further word of success
+	// ends the review; only a person does.
+	Alarm bool
+	Since Now
 }
 
 // Fingerprint is a keyed MAC over a canonical request.

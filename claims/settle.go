@@ -178,11 +178,16 @@ func (r *Record) takeSuccess(e Evidence) {
 			r.Answer, r.Reconciled = e.Answer.Clone(), e.Source != proofAnswer
 		}
 	case e.Revision != r.Revision:
-		*r = review(*r, "an earlier revision turns out to have succeeded")
+		*r = alarm(*r, "an earlier revision turns out to have succeeded")
 	case r.State == StateDeclined:
-		*r = review(*r, "an attempt succeeded after the call had been declined")
+		*r = alarm(*r, "an attempt succeeded after the call had been declined")
 	case r.State == StateCancelled:
-		*r = review(*r, "an attempt succeeded after the call had been cancelled")
+		*r = alarm(*r, "an attempt succeeded after the call had been cancelled")
+	case r.State == StateReview && r.Review != nil && r.Review.Alarm:
+		if e.Answer != nil {
+			r.keep(Succeeded, e.Answer, e.Source != proofAnswer)
+		}
+		r.mark(e, Succeeded)
 	default: // pending, unknown, open, review
 		r.State = StateSucceeded
 		r.Review = nil

@@ -86,6 +86,11 @@ func TestSuccessEvidence(t *testing.T) {
 	review := func() *build {
 		return fresh(t).claim(t0).settle(t0, lostWord).verdict(hour, Contradiction, strong).want(StateReview)
 	}
+	alarmed := func() *build {
+		b := review()
+		b.r.Review.Alarm = true // as Apply writes it of a Finding with Alarm
+		return b
+	}
 	cancelled := func() *build {
 		b := fresh(t).claim(t0).settle(t0, unsent)
 		b.r.State = StateCancelled
@@ -107,6 +112,7 @@ func TestSuccessEvidence(t *testing.T) {
 		{"unknown", fresh(t).claim(t0).settle(t0, lostWord), StateSucceeded},
 		{"open", fresh(t).claim(t0).settle(t0, lostWord).verdict(hour, Missed, LookupRules{Proves: true, Keyed: true}).want(StateOpen), StateSucceeded},
 		{"review", review(), StateSucceeded},
+		{"review of two successes", alarmed(), StateReview},
 		{"declined", fresh(t).claim(t0).settle(t0, no), StateReview},
 		{"cancelled", cancelled(), StateReview},
 	} {

@@ -31,6 +31,9 @@ func Apply(r Record, v Verdict) (next Record, moved bool) {
 		next.resolve(Succeeded, proofLookup)
 		return next, true
 	case Contradiction:
+		if v.Alarm {
+			return alarm(r, v.Reason), true
+		}
 		return review(r, v.Reason), true
 	case FoundFailed:
 		if v.Rules.FirstStored && settled(&r, v) {

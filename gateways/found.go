@@ -106,7 +106,7 @@ func (q *query) conclude(hits []claims.Finding) claims.Finding {
 	}
 	switch {
 	case len(done) > 1:
-		return claims.Finding{Kind: claims.Contradiction, Reason: "more than one success under our reference"}
+		return claims.Finding{Kind: claims.Contradiction, Alarm: true, Reason: "more than one success under our reference"}
 	case len(doubt) > 0:
 		return doubt[0]
 	case len(done) == 1:

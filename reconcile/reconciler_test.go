@@ -211,7 +211,11 @@ func TestReconcile_twoSuccessesAreForAPerson(t *testing.T) {
 	w.charge(key, "4990")
 	w.gw.Inject(sandbox.Fault{Name: "ignore-key"})
 	w.charge(key, "4990")
-	w.want(w.look(key), claims.StateReview)
+	r := w.look(key)
+	w.want(r, claims.StateReview)
+	if r.Review == nil || !r.Review.Alarm {
+		t.Errorf("review %+v raises no alarm", r.Review)
+	}
 }
 
 // Nobody learns anything from a gateway that does not answer, an account without a credential, or an unknown gateway; in

@@ -39,7 +39,7 @@ func FullRecord(key claims.Key) claims.Record {
 		}},
 		Answer: answer(200), Reconciled: true, Payment: "done",
 		Misses: 2, LastMiss: at(6).Store, NextCheck: at(7).Store,
-		Review: &claims.Review{Reason: "two successes", Since: at(8)},
+		Review: &claims.Review{Reason: "two successes", Alarm: true, Since: at(8)},
 		Undo:   "undo:1", Undoes: "charge:1", Created: at(9), Updated: at(10),
 	}
 }

@@ -180,6 +180,7 @@ func fields(lines [][2]text) []claims.Field {
 
 type jsonReview struct {
 	Reason text    `json:"reason"`
+	Alarm  bool    `json:"alarm,omitempty"`
 	Since  jsonNow `json:"since"`
 }
 

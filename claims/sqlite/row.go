@@ -96,7 +96,7 @@ func reviewColumn(v *claims.Review) (any, error) {
 	if v == nil {
 		return nil, nil
 	}
-	return column([]jsonReview{{text(v.Reason), nowOf(v.Since)}})
+	return column([]jsonReview{{text(v.Reason), v.Alarm, nowOf(v.Since)}})
 }
 
 // raw is a row of calls before its content is understood.
@@ -166,7 +166,7 @@ func (w *raw) lists(r *claims.Record) error {
 	r.Attempts = each(attempts, jsonAttempt.claims)
 	r.Evidence = each(evidence, jsonEvidence.claims)
 	for _, v := range reviews {
-		r.Review = &claims.Review{Reason: string(v.Reason), Since: v.Since.claims()}
+		r.Review = &claims.Review{Reason: string(v.Reason), Alarm: v.Alarm, Since: v.Since.claims()}
 	}
 	return nil
 }
