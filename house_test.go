@@ -82,6 +82,8 @@ var testOnly = map[string][]string{
 
 // modules are the third-party modules that go.mod requires directly, and why each is there instead of something of ours.
 var modules = map[string]string{
+	"github.com/andybalholm/brotli":       "reads answers that the gateway coded in br, which the standard library does not; else a success would stay in doubt",
+	"github.com/klauspost/compress":       "reads answers coded in zstd, for the same reason; the metrics library brings it along anyway",
 	"github.com/alecthomas/kong":          "command line: parsing, help and environment of many subcommands, without globals",
 	"github.com/goccy/go-yaml":            "YAML with strict fields and positions in its errors; nobody writes a YAML parser for a payment path",
 	"github.com/google/go-cmp":            "readable differences in tests",

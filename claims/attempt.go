@@ -57,7 +57,7 @@ func (r *round) admit() (func(error), error) {
 // verdictOnGateway is what an attempt says of the gateway's health.
 func verdictOnGateway(s Sent, gate *Refusal) error {
 	switch {
-	case gate != nil:
+	case gate != nil || s.Local:
 		return ErrNotCounted
 	case s.Answer == nil || s.Answer.Status >= 500:
 		return fmt.Errorf("attempt ended with %s", s.Cause)

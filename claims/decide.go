@@ -2,6 +2,7 @@ package claims
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -32,7 +33,8 @@ type Request struct {
 	Instance         Guard // the lease of the process that would send
 	Canonical        []byte
 	CanonicalVersion int
-	Facts            Facts // as configured now
+	Also             [][]byte // further canonical forms of the very same request, as older settings saw it
+	Facts            Facts    // as configured now
 	Policy           Policy
 	Claim            ClaimID // the id that a claim of this request would get
 
@@ -75,7 +77,10 @@ func Decide(v View, q Request, ring *Keyring) Decision {
 	if !r.Exists() {
 		return decideNone(q, ring)
 	}
-	if d, ok := checkIdentity(r, q, ring); !ok {
+	if d, ok := checkPlace(r, q); !ok {
+		return d
+	}
+	if d, ok := checkFingerprint(r, q, ring); !ok {
 		return d
 	}
 	if next, moved := ReadEvidence(*r); moved {
@@ -112,8 +117,8 @@ func checkGuard(v GuardView, g Guard) (Decision, bool) {
 	return refuse(nil, Fenced, "the fence token is "+v.Status.String()+": another holder may have taken over"), false
 }
 
-// checkIdentity refuses a foreign scope, another revision and another request under the same key.
-func checkIdentity(r *Record, q Request, ring *Keyring) (Decision, bool) {
+// checkPlace refuses a foreign scope and another revision.
+func checkPlace(r *Record, q Request) (Decision, bool) {
 	if r.Scope != "" && r.Scope != q.Guard.Scope {
 		return refuse(nil, Fenced, "the call belongs to a scope: a token of that scope is needed"), false
 	}
@@ -125,14 +130,29 @@ func checkIdentity(r *Record, q Request, ring *Keyring) (Decision, bool) {
 		d.Refusal.RetryAfter = time.Minute
 		return d, false
 	}
-	same, err := ring.Match(r.Fingerprint, q.CanonicalVersion, q.Canonical)
-	switch {
-	case err != nil:
-		return unreadable(err.Error()), false
-	case !same:
-		return refuse(r, KeyConflict, "another request was made under this call key; one call key is one call, a changed one takes a new key or revision"), false
-	}
 	return Decision{}, true
+}
+
+// checkFingerprint refuses another request under the same key. One that older settings saw in another form is the same:
+// the record takes the form, and the account, of now, so that the account's lookups serve it.
+func checkFingerprint(r *Record, q Request, ring *Keyring) (Decision, bool) {
+	for i, form := range append([][]byte{q.Canonical}, q.Also...) {
+		same, err := ring.Match(r.Fingerprint, q.CanonicalVersion, form)
+		switch {
+		case err != nil:
+			return unreadable(err.Error()), false
+		case same && i == 0:
+			return Decision{}, true
+		case same:
+			next := r.Clone()
+			if next.Fingerprint, err = ring.Sign(q.CanonicalVersion, q.Canonical); err != nil {
+				return unreadable(err.Error()), false
+			}
+			next.Facts.Account = q.Facts.Account
+			return Decision{Action: Amend, Next: next}, false
+		}
+	}
+	return refuse(r, KeyConflict, "another request was made under this call key; one call key is one call, a changed one takes a new key or revision"), false
 }
 
 func decideNone(q Request, ring *Keyring) Decision {
@@ -160,6 +180,10 @@ func claim(r Record, q Request, dead Guard) Decision {
 	next.Attempt++
 	next.Claim = q.Claim
 	next.Sender = q.Instance
+	next.Facts.Endpoint, next.Facts.Credential = q.Facts.Endpoint, q.Facts.Credential
+	if !slices.ContainsFunc(next.Attempts, Attempt.Counts) {
+		next.FirstStarted = Now{} // the gateway has never seen the key: its age begins with this claim
+	}
 	next.Misses, next.LastMiss = 0, time.Time{}
 	next.Attempts = append(trim(next.Attempts), Attempt{
 		Number: next.Attempt, Claim: q.Claim, Sender: q.Instance, Guard: q.Guard, Wrote: true,
@@ -217,7 +241,7 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 	if why == NeedsReview {
 		return toReview(*r, detail)
 	}
-	if why == "" && q.Policy.Probe && !q.Probed && unanswered(r) && (dead.IsZero() || !v.Sender.Live()) {
+	if why == "" && q.Policy.Probe && !q.Probed && unanswered(r) && samePlace(r, q) && (dead.IsZero() || !v.Sender.Live()) {
 		d := claim(*r, q, dead)
 		d.Probe = true
 		return d
@@ -230,14 +254,21 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 	return d
 }
 
-// unanswered reports whether a repeat could still bring an answer: the last attempt got none, or was told that the key is
-// in use. A stored 5xx is replayed for as long as the key lives, so asking again is of no use.
+// samePlace reports whether a send would reach the gateway and the account that the doubt is about. Anywhere else the key
+// is a new one, and a repeat would be executed again.
+func samePlace(r *Record, q Request) bool {
+	return r.Facts.Endpoint == q.Facts.Endpoint && r.Facts.Credential == q.Facts.Credential
+}
+
+// unanswered reports whether a repeat could still bring an answer: the last attempt got none, or one of something between
+// us and the gateway, or a refusal that came before the key was looked at, or was told that the key is in use. What stands
+// under the key (a stored 5xx) is replayed for as long as the key lives, so asking again is of no use.
 func unanswered(r *Record) bool {
 	if len(r.Attempts) == 0 {
 		return false
 	}
 	a := r.Attempts[len(r.Attempts)-1]
-	return a.Status == 0 || a.InUse
+	return !a.Stands || a.InUse || a.Refused
 }
 
 func decideOpen(v View, q Request) Decision {
@@ -278,7 +309,7 @@ func mayResend(r *Record, q Request, now Now) (Reason, string) {
 	switch {
 	case f.Retention == 0 && doubted:
 		return RetentionPassed, "the gateway declares no retention of its keys: nothing is sent again after a doubt"
-	case f.Retention > 0 && now.Age(r.FirstStarted)+q.Policy.AttemptTimeout+margin >= f.Retention:
+	case counted > 0 && f.Retention > 0 && now.Age(r.FirstStarted)+q.Policy.AttemptTimeout+margin >= f.Retention:
 		return RetentionPassed, fmt.Sprintf("the gateway keeps its key for %s only: the same revision is not sent again", f.Retention)
 	}
 	return "", ""

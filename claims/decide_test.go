@@ -155,6 +155,15 @@ func TestDecideUnknown(t *testing.T) {
 	wantRefused(t, decide(b, t0, func(q *Request, _ *View) { q.Policy.Probe = false }), InDoubt, Unknown)
 	wantRefused(t, decide(fresh(t).claim(t0).settle(t0, fiveHundr), t0), InDoubt, Unknown)
 	wantAction(t, decide(fresh(t).claim(t0).settle(t0, keyInUse), t0), Claim)
+	wantAction(t, decide(fresh(t).claim(t0).settle(t0, balancer), t0), Claim) // nothing stands under the key
+	limited := Sent{Outcome: NotExecuted, Refused: true, Error: true, Answer: &Answer{Status: 429, Body: []byte("slow down")}}
+	wantAction(t, decide(fresh(t).claim(t0).settle(t0, lostWord).claim(t0).settle(t0, limited).want(StateUnknown), t0), Claim)
+	for name, elsewhere := range map[string]func(*Request, *View){
+		"another address":    func(q *Request, _ *View) { q.Facts.Endpoint = "https://other.example" },
+		"another credential": func(q *Request, _ *View) { q.Facts.Credential = "c0ffee" },
+	} {
+		t.Run(name, func(t *testing.T) { wantRefused(t, decide(b, t0, elsewhere), InDoubt, Unknown) })
+	}
 	d = decide(b, at(retention-time.Minute))
 	wantRefused(t, d, RetentionPassed, Unknown)
 }
@@ -185,6 +194,10 @@ func TestDecideOpen(t *testing.T) {
 	n := Write{Version: 2, Next: d.Next, Claim: true, Timeout: attemptTime}.Stamp(at(time.Hour))
 	if n.FirstStarted != t0 {
 		t.Error("the key's age counts from the last attempt")
+	}
+	never := fresh(t).claim(t0).settle(t0, unsent)
+	if d := decide(never, at(1000*time.Hour)); d.Action != Claim || !d.Next.FirstStarted.IsZero() {
+		t.Errorf("%s with a first start of %v: the gateway has never seen the key, so it cannot be too old", d.Action, d.Next.FirstStarted)
 	}
 	used := fresh(t).claim(t0).settle(t0, invalid).claim(t0).settle(t0, invalid).claim(t0).settle(t0, invalid)
 	wantAction(t, decide(used, t0), Replay)
@@ -309,4 +322,21 @@ func TestUnreadEvidenceIsReadFirst(t *testing.T) {
 			t.Errorf("amended to %q under %+v", d.Next.State, d.Condition)
 		}
 	}
+}
+
+// TestDecideOtherForm: a request that older settings saw in another canonical form is the same request, and its record
+// takes the form and the account of now; any other form is a conflict.
+func TestDecideOtherForm(t *testing.T) {
+	b := fresh(t).claim(t0).settle(t0, lostWord)
+	now := func(q *Request, _ *View) {
+		q.Also, q.Canonical = [][]byte{q.Canonical}, []byte("with the account mapped")
+		q.Facts.Account = "shop"
+	}
+	d := decide(b, t0, now)
+	if wantAction(t, d, Amend); d.Next.Facts.Account != "shop" || d.Next.State != StateUnknown || d.Condition != (Condition{}) {
+		t.Errorf("%+v under %+v", d.Next.Facts, d.Condition)
+	}
+	b.r = d.Next
+	wantAction(t, decide(b, t0, now), Claim)
+	wantRefused(t, decide(b, t0, func(q *Request, _ *View) { q.Also = [][]byte{[]byte("x"), []byte("y")} }), KeyConflict, Unknown)
 }

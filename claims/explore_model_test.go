@@ -58,7 +58,8 @@ type xstate struct {
 	rec      Record
 	now      int
 	s        [2]xsender
-	first    int // tick of the first claim
+	sent     bool
+	first    int // tick of the claim of the first attempt that was sent
 	executed int
 	at       int     // of the last execution
 	stored   Outcome // first answer stored under the key
@@ -80,7 +81,7 @@ func (x *xstate) clone() *xstate {
 func (x *xstate) key() string {
 	r := &x.rec
 	var b strings.Builder
-	fmt.Fprint(&b, x.now, r.State, r.Attempt, r.Deadline.Sub(t0.Store)/tick, r.Misses, r.LastMiss.Sub(t0.Store)/tick, r.FirstStarted.Store.Sub(t0.Store)/tick,
+	fmt.Fprint(&b, x.now, x.sent, r.State, r.Attempt, r.Deadline.Sub(t0.Store)/tick, r.Misses, r.LastMiss.Sub(t0.Store)/tick, r.FirstStarted.Store.Sub(t0.Store)/tick,
 		x.first, x.executed, x.at, x.stored, x.since, x.failed, x.success, len(r.Evidence))
 	for _, a := range r.Attempts {
 		fmt.Fprint(&b, "|", a.Outcome, a.Proof, a.Wrote, a.Refused, a.Status, a.Sender.Scope[len(a.Sender.Scope)-1:])
@@ -256,9 +257,6 @@ func (w *xrules) swap(n *xstate, i int) {
 		if !d.Probe && slices.ContainsFunc(n.rec.Attempts, Attempt.Doubtful) {
 			n.fail("claimed over a doubt")
 		}
-		if d.Next.Attempt == 1 {
-			n.first = n.now
-		}
 		s.pc, s.attempt, s.claim, s.deadline = claimed, d.Next.Attempt, d.Next.Claim, n.now+1
 	}
 	w.write(n, d.Next, d.Action == Claim)
@@ -281,7 +279,10 @@ func (w *xrules) gate(n *xstate, i int) {
 		s.pc, s.word = got, Sent{Unsent: true, Cause: "gate"}
 		return
 	}
-	if s.attempt > 1 && n.now >= n.first+keepTicks {
+	switch {
+	case !n.sent:
+		n.sent, n.first = true, s.deadline-1
+	case n.now >= n.first+keepTicks:
 		n.fail("sent past the key's retention")
 	}
 	s.pc, s.net = waiting, true

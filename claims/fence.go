@@ -21,6 +21,7 @@ type Call struct {
 	Guard            Guard // zero: the process's own lease guards the call
 	Canonical        []byte
 	CanonicalVersion int
+	Also             [][]byte // see Request
 	Facts            Facts
 	Policy           Policy
 	// Wait is how long doubt may be looked into while the app waits.
@@ -231,7 +232,7 @@ func (r *round) request(g Guard) Request {
 	c := &r.c
 	return Request{
 		Key: c.Key, Revision: c.Revision, Guard: g, Instance: r.f.Instance.Guard(),
-		Canonical: c.Canonical, CanonicalVersion: c.CanonicalVersion, Facts: c.Facts, Policy: c.Policy,
+		Canonical: c.Canonical, CanonicalVersion: c.CanonicalVersion, Also: c.Also, Facts: c.Facts, Policy: c.Policy,
 		Claim: NewClaimID(), Working: r.f.Working(r.view.Record.Claim), Asked: r.asked, Probed: r.probed,
 	}
 }

@@ -76,8 +76,12 @@ type Answer struct {
 
 // Facts are fixed at the first claim of a revision and read from there ever after.
 type Facts struct {
-	Gateway    string
-	Account    string
+	Gateway string
+	Account string
+	// Endpoint is the base URL that the call goes to, Credential a keyed hash of the secret that it goes with: a key means
+	// nothing at another gateway or under another account, so nothing is asked or repeated there.
+	Endpoint   string
+	Credential string
 	Route      string
 	GatewayKey string // the idempotency key that the gateway sees
 	Reference  string // what a lookup matches
@@ -113,7 +117,9 @@ type Attempt struct {
 	// Refused marks a listed refusal of the gateway: it does not count against the attempts.
 	Refused bool
 	// InUse: the gateway said that another request with the key is in flight.
-	InUse  bool
+	InUse bool
+	// Stands: the answer is the gateway's own and kept under the key, so that a repeat would bring the same again.
+	Stands bool
 	Status int    // status of the gateway's answer, 0: none
 	Cause  string // why the outcome is what it is, one word (timeout, cut, dial, unlisted, …)
 }

@@ -113,7 +113,8 @@ var (
 	invalid   = Sent{Outcome: NotExecuted, Answer: body("invalid")}
 	unsent    = Sent{Unsent: true, Cause: "dial"}
 	keyInUse  = Sent{InUse: true, Answer: &Answer{Status: 409, Body: []byte("in use")}, Cause: "in-use"}
-	fiveHundr = Sent{Answer: &Answer{Status: 500, Body: []byte("boom")}, Cause: "unlisted"}
+	fiveHundr = Sent{Answer: &Answer{Status: 500, Body: []byte("boom")}, Cause: "unlisted", Error: true}
+	balancer  = Sent{Answer: &Answer{Status: 503, Body: []byte("upstream")}, Cause: "unlisted"}
 	strong    = LookupRules{Proves: true, Misses: 2, MissGap: 30 * time.Second, Keyed: true, FirstStored: true}
 )
 

@@ -155,6 +155,7 @@ func Resolve(r Record, w Word, who, why string, now Now) (Record, error) {
 		next.Misses, next.LastMiss = 0, time.Time{}
 	}
 	next.Evidence = append(next.Evidence, e)
+	next.Updated = Now{} // a person has looked: a clock that once ran ahead holds nothing back any more
 	return next, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -23,12 +24,11 @@ type shownCall struct {
 // lostPayment is a world with a call of a route that has neither lookup nor probe, whose answer was lost.
 func lostPayment(t *testing.T, key, settle, retention string, status int, slug string) (*world, *sidecar, *rawGateway, request) {
 	t.Helper()
-	first := true
+	var seen atomic.Bool
 	g := newRaw(t, func(c *rawCall) verdict {
-		if c.method() == http.MethodGet || !first {
+		if c.method() == http.MethodGet || seen.Swap(true) {
 			return behave
 		}
-		first = false
 		c.book()
 		return c.fin()
 	})
@@ -100,6 +100,7 @@ func TestCalls_inDoubt(t *testing.T) {
 
 // TestCalls_resolve: a person's word, and what a repeat gets after it.
 func TestCalls_resolve(t *testing.T) {
+	t.Parallel()
 	const key = "pay:1"
 	toReview := func(t *testing.T, settle string) (*world, *sidecar, *rawGateway, request) {
 		w, a, g, r := lostPayment(t, key, settle, "1s", 410, "retention-passed") // in doubt, and the key's time is over
@@ -181,14 +182,13 @@ func TestCalls_resolve(t *testing.T) {
 // another amount under its reference.
 func contradiction(t *testing.T, key string) (*world, *sidecar, *rawGateway, request) {
 	t.Helper()
-	dropped := false
+	var dropped atomic.Bool
 	g := newRaw(t, func(c *rawCall) verdict {
 		switch {
 		case c.method() == http.MethodGet:
 			ref := c.target()[strings.LastIndexByte(c.target(), '/')+1:]
 			return c.reply(200, "", booked{ID: "ch_x", Reference: ref, Amount: "1"}.json())
-		case !dropped:
-			dropped = true
+		case !dropped.Swap(true):
 			return c.fin()
 		}
 		return behave

@@ -53,6 +53,7 @@ func TestField_R54_sigterm(t *testing.T) {
 // TestDrain_silentGateway: the gateway never answers. The process ends all the same, and says of the call that nothing is
 // known: another sidecar finds out.
 func TestDrain_silentGateway(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ attempt, drain string }{
 		"attempt ends first": {"2s", ""},
 		"drain ends first":   {"50s", "2s"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -88,12 +89,11 @@ func TestField_R15_emptyAnswer(t *testing.T) {
 
 // bookAndHang executes the first charge and answers it only when released, or never.
 func bookAndHang(release <-chan struct{}) func(*rawCall) verdict {
-	first := true
+	var seen atomic.Bool
 	return func(c *rawCall) verdict {
-		if c.method() == http.MethodGet || !first {
+		if c.method() == http.MethodGet || seen.Swap(true) {
 			return behave
 		}
-		first = false
 		c.book()
 		select {
 		case <-release:
@@ -106,6 +106,7 @@ func bookAndHang(release <-chan struct{}) func(*rawCall) verdict {
 
 // TestField_R19_orphanedClaim: killed after the gateway read the request, started again; the app asks until it is told.
 func TestField_R19_orphanedClaim(t *testing.T) {
+	t.Parallel()
 	g := newRaw(t, bookAndHang(nil))
 	w := rawWorld(t, settings{gateway: []use{rawUse(g)}})
 	a := w.start("A")
@@ -140,11 +141,12 @@ func TestField_R19_orphanedClaim(t *testing.T) {
 
 // TestField_R51_zombieAfterClaim: frozen between claim and send; another takes over; the zombie does not send.
 func TestField_R51_zombieAfterClaim(t *testing.T) {
+	t.Parallel()
 	g, ca := newRawTLS(t, nil)
 	front := newRelay(t, g.ln.Addr().String())
 	u := rawUse(g)
 	u.url, u.ca, u.settle = "https://"+front.ln.Addr().String(), ca, "1s"
-	w := rawWorld(t, settings{gateway: []use{u}})
+	w := rawWorld(t, settings{lease: "3s", gateway: []use{u}})
 	a, b := w.pair()
 	front.hold()
 	first := later(a.at("raw"), charge("k"))
@@ -168,9 +170,10 @@ func TestField_R51_zombieAfterClaim(t *testing.T) {
 
 // TestField_R51_zombieAfterSend: frozen after the send; another reconciles; the zombie's late word changes nothing.
 func TestField_R51_zombieAfterSend(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	g := newRaw(t, bookAndHang(release))
-	w := rawWorld(t, settings{gateway: []use{rawUse(g)}})
+	w := rawWorld(t, settings{lease: "3s", gateway: []use{rawUse(g)}})
 	a, b := w.pair()
 	first := later(a.at("raw"), charge("k"))
 	eventually(t, "the gateway has booked", func() bool { return len(g.executed()) == 1 })
@@ -197,6 +200,7 @@ func (g *rawGateway) lookups() int { return len(g.sends(http.MethodGet)) }
 
 // TestField_R62_laggingLookup: a lookup that does not show the charge yet proves nothing before the settling time.
 func TestField_R62_laggingLookup(t *testing.T) {
+	t.Parallel()
 	g := newRaw(t, bookAndHang(nil))
 	g.hide(true)
 	w := rawWorld(t, settings{gateway: []use{rawUse(g)}})
@@ -218,6 +222,7 @@ func TestField_R62_laggingLookup(t *testing.T) {
 
 // TestField_R62_search: a search index never proves absence, however long it misses.
 func TestField_R62_search(t *testing.T) {
+	t.Parallel()
 	g := newRaw(t, bookAndHang(nil))
 	g.hide(true)
 	u := rawUse(g)
@@ -241,12 +246,12 @@ func TestField_R62_search(t *testing.T) {
 // TestField_R62_absence: what really was not executed comes to rest as open after the settling time, and a repeat may be
 // sent. It is what the two tests above must not show.
 func TestField_R62_absence(t *testing.T) {
-	var dropped bool
+	t.Parallel()
+	var dropped atomic.Bool
 	g := newRaw(t, func(c *rawCall) verdict {
-		if c.method() == http.MethodGet || dropped {
+		if c.method() == http.MethodGet || dropped.Swap(true) {
 			return behave
 		}
-		dropped = true
 		return c.fin()
 	})
 	u := rawUse(g)

@@ -375,6 +375,8 @@ routes:
       items: /data
       reference: /reference
       cases: [{when: [{at: /status, in: [done]}], is: done}]
+      misses: 1
+      missGap: 1ms
       answer: {status: 200}
   - {name: framed, method: POST, path: /framed, noReference: true, allowCloseFramed: true, answers: [{status: ["2xx"], outcome: succeeded, stored: "yes"}]}
   - {name: plain, method: POST, path: /plain/**, noReference: true, answers: [{status: ["2xx"], outcome: succeeded, stored: "yes"}]}

@@ -34,7 +34,7 @@ func newRig(t *testing.T, attempt string) *rig {
 	}
 	t.Cleanup(func() { r.gateway.Close() })
 	r.relay = newRelay(t, addr.String())
-	r.w = newWorld(t, settings{gateway: []use{{
+	r.w = newWorld(t, settings{lease: "3s", gateway: []use{{
 		builtin: "stripe", url: "https://" + r.relay.ln.Addr().String(), ca: ca, attempt: attempt,
 	}}})
 	r.a, r.b = r.w.pair()
@@ -151,6 +151,7 @@ func (r *rig) check(p point, got reply, all ...*sidecar) {
 
 // TestKill: A is killed; the app goes on through B, and through A started again.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	for _, p := range points {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, "2s")
@@ -170,6 +171,7 @@ func TestKill(t *testing.T) {
 // TestKill_bites: a gateway that breaks its word (it ignores keys, and hides what it did) charges twice. The count of
 // the ledger, on which every other test here rests, must see that.
 func TestKill_bites(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2s")
 	release := held(r, "hold-after")
 	inject(t, r.gateway, sandbox.Fault{Name: "ignore-key"})
@@ -186,6 +188,7 @@ func TestKill_bites(t *testing.T) {
 // TestKill_restart: A is killed and started again; the app knows no other sidecar. The restarted one waits for nothing but
 // the dead one's deadline and lease.
 func TestKill_restart(t *testing.T) {
+	t.Parallel()
 	for _, p := range points {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, "2s")
@@ -201,6 +204,7 @@ func TestKill_restart(t *testing.T) {
 
 // TestKill_declined: the gateway had said no; the repeat is told so, and nothing is charged.
 func TestKill_declined(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "2s")
 	r.call.body = strings.Replace(r.call.body, "tok_visa", "tok_chargeDeclined", 1)
 	release := held(r, "hold-after")
@@ -220,6 +224,7 @@ func TestKill_declined(t *testing.T) {
 
 // TestStop: A freezes for longer than its lease, B takes the call over, A goes on.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	for _, p := range points {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, "2s")
@@ -246,6 +251,7 @@ func TestStop(t *testing.T) {
 // TestStop_leaseOnly: A's lease runs out before the first byte while the attempt's own time does not. It must not send,
 // and says that nothing was.
 func TestStop_leaseOnly(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, "50s")
 	release := beforeSend(r)
 	r.a.stop()

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,9 +15,10 @@ import (
 // TestProbes: live from the start, started and ready with the first lease; not ready while the lease is lost, and again
 // when it is back.
 func TestProbes(t *testing.T) {
+	t.Parallel()
 	gateway, u := newSandbox(t, sandbox.Config{})
-	w := newWorld(t, settings{gateway: []use{u}})
-	db := filepathOf(w)
+	w := newWorld(t, settings{lease: "3s", gateway: []use{u}})
+	db := filepath.Join(w.dir, "fence.db")
 	statement(`CREATE TRIGGER nobody BEFORE INSERT ON leases BEGIN SELECT RAISE(ABORT, 'no leases today'); END`)(t, db)
 	a := w.spawn("A")
 	eventually(t, "A tries to take its lease", func() bool { return strings.Contains(a.logs(), "instance lease not taken yet") })
@@ -262,5 +264,3 @@ func TestLeaks(t *testing.T) {
 		}
 	}
 }
-
-func filepathOf(w *world) string { return w.dir + "/fence.db" }

@@ -4,8 +4,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
@@ -66,35 +68,81 @@ func bare(value string) string {
 	return rest
 }
 
-// account names the account of a request: the configured name, and the account header's value. print tells two unmapped
-// credentials apart in the fingerprint, so that a repeat under another account's credential is not a resend.
-func (g *Gateway) account(in Inbound, realm string) (name, print string, err error) {
-	creds, others := values(in.Header, g.CredentialHeader), values(in.Header, g.AccountHeader)
-	if len(creds) > 1 {
-		return "", "", &BadRequest{Detail: "header " + g.CredentialHeader + " stands more than once"}
-	}
-	if len(others) > 1 {
-		return "", "", &BadRequest{Detail: "header " + g.AccountHeader + " stands more than once"}
-	}
-	cred := ""
-	if len(creds) == 1 {
-		cred = bare(creds[0])
-	}
-	hash := AccountHash(realm, cred)
-	name = g.accountOf(cred, hash)
-	if name == "" {
-		name, print = Unmapped, hash
-	}
-	if len(others) == 1 && others[0] != "" {
-		name += "/" + others[0]
-	}
-	return name, print, nil
+// party is the account that a request speaks for.
+type party struct {
+	name string // as Facts name it: the configured name, then the account headers' values
+	// print tells two unmapped credentials apart in the fingerprint, so that a repeat under another account's credential is
+	// not a resend. "" where the account is configured.
+	print string
+	hash  string // AccountHash of the credential; "" without one
+	rest  string // what name has behind the configured name
 }
 
-// accountOf looks at every account, whichever matches, in constant time.
-func (g *Gateway) accountOf(cred, hash string) (name string) {
+// unmapped is the party as it would be if no account were configured.
+func (p party) unmapped() party {
+	return party{name: Unmapped + p.rest, print: p.hash, hash: p.hash, rest: p.rest}
+}
+
+// account finds the party of a request.
+func (g *Gateway) account(in Inbound, realm string) (party, error) {
+	cred, err := single(in.Header, g.CredentialHeader)
+	if err != nil {
+		return party{}, err
+	}
+	cred = bare(cred)
+	var p party
+	if p.rest, err = g.accountRest(in); err != nil {
+		return party{}, err
+	}
+	hash := AccountHash(realm, cred)
+	name, unread := g.accountOf(cred, hash)
+	switch {
+	case name != "":
+		p.name = name
+	case unread != nil:
+		return party{}, &Unavailable{Detail: "whose credential this is cannot be told: " + unread.Error()}
+	default:
+		p.name, p.print = Unmapped, hash
+	}
+	if cred != "" {
+		p.hash = hash
+	}
+	p.name += p.rest
+	return p, nil
+}
+
+// accountRest joins the values of the account headers, each escaped, so that LookupHeader can split them again.
+func (g *Gateway) accountRest(in Inbound) (string, error) {
+	rest := ""
+	for _, h := range g.AccountHeaders {
+		v, err := single(in.Header, h)
+		if err != nil {
+			return "", err
+		}
+		if strings.ContainsFunc(v, unicode.IsControl) {
+			return "", &BadRequest{Detail: "header " + h + " has a control character"}
+		}
+		rest += "/" + url.PathEscape(v)
+	}
+	return strings.TrimRight(rest, "/"), nil
+}
+
+// single is the value of a header that may stand once; "" without one.
+func single(header []claims.Field, name string) (string, error) {
+	switch vs := values(header, name); len(vs) {
+	case 0:
+		return "", nil
+	case 1:
+		return vs[0], nil
+	}
+	return "", &BadRequest{Detail: "header " + name + " stands more than once"}
+}
+
+// accountOf looks at every account, whichever matches, in constant time. The error names a secret that could not be read:
+// without a match it may have been the one.
+func (g *Gateway) accountOf(cred, hash string) (name string, unread error) {
 	if cred == "" {
-		return ""
+		return "", nil
 	}
 	for _, a := range g.Accounts {
 		hit := 0
@@ -102,21 +150,28 @@ func (g *Gateway) accountOf(cred, hash string) (name string) {
 			hit |= subtle.ConstantTimeCompare([]byte(h), []byte(hash))
 		}
 		if !a.Credential.IsZero() {
-			if v, err := a.Credential.Value(); err == nil {
+			v, err := a.Credential.Value()
+			if err == nil {
 				hit |= subtle.ConstantTimeCompare([]byte(v), []byte(cred))
+			} else {
+				unread = fmt.Errorf("account %s: credential: %w", a.Name, err)
 			}
 		}
 		if hit == 1 && name == "" {
 			name = a.Name
 		}
 	}
-	return name
+	return name, unread
 }
 
 // LookupHeader returns the headers of a lookup for an account as Facts names it. false: no lookup credential serves it.
 // The error says which secret could not be read.
 func (g *Gateway) LookupHeader(account string) ([]claims.Field, bool, error) {
-	name, other, _ := strings.Cut(account, "/")
+	name, rest, _ := strings.Cut(account, "/")
+	others, ok := g.accountFields(rest)
+	if !ok {
+		return nil, false, nil
+	}
 	for _, a := range g.Accounts {
 		if a.Name != name || a.LookupCredential.IsZero() {
 			continue
@@ -128,16 +183,34 @@ func (g *Gateway) LookupHeader(account string) ([]claims.Field, bool, error) {
 		if g.LookupScheme != "none" {
 			v = g.LookupScheme + " " + v
 		}
-		header := []claims.Field{{Name: g.CredentialHeader, Value: v}}
-		if other != "" {
-			header = append(header, claims.Field{Name: g.AccountHeader, Value: other})
-		}
+		header := append([]claims.Field{{Name: g.CredentialHeader, Value: v}}, others...)
 		for _, h := range g.LookupHeaders {
 			header = append(header, claims.Field(h))
 		}
 		return header, true, nil
 	}
 	return nil, false, nil
+}
+
+// accountFields splits what accountRest joined; false: it was joined by other settings.
+func (g *Gateway) accountFields(rest string) (fields []claims.Field, ok bool) {
+	if rest == "" {
+		return nil, true
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) > len(g.AccountHeaders) {
+		return nil, false
+	}
+	for i, part := range parts {
+		v, err := url.PathUnescape(part)
+		if err != nil || strings.ContainsFunc(v, unicode.IsControl) {
+			return nil, false
+		}
+		if v != "" {
+			fields = append(fields, claims.Field{Name: g.AccountHeaders[i], Value: v})
+		}
+	}
+	return fields, true
 }
 
 // values are all values of a header, by name without case.

@@ -1,10 +1,7 @@
 package gateways
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -87,39 +84,4 @@ func (g *Gateway) stored(r *Route, a *claims.Answer, rule string) bool {
 		}
 	}
 	return false
-}
-
-// maxInflated bounds what a compressed answer may grow to, in bytes.
-const maxInflated = 16 << 20
-
-// document decodes an answer's JSON; false: it is none, or in a coding that we do not read.
-func (g *Gateway) document(a *claims.Answer) (any, bool) {
-	raw, ok := plainBody(a)
-	if !ok {
-		return nil, false
-	}
-	return decode(raw)
-}
-
-func plainBody(a *claims.Answer) ([]byte, bool) {
-	var codings []string
-	for _, v := range values(a.Header, "Content-Encoding") {
-		for c := range strings.SplitSeq(v, ",") {
-			if c = strings.ToLower(strings.TrimSpace(c)); c != "" && c != "identity" {
-				codings = append(codings, c)
-			}
-		}
-	}
-	switch {
-	case len(codings) == 0:
-		return a.Body, true
-	case len(codings) > 1, codings[0] != "gzip" && codings[0] != "x-gzip":
-		return nil, false
-	}
-	z, err := gzip.NewReader(bytes.NewReader(a.Body))
-	if err != nil {
-		return nil, false
-	}
-	out, err := io.ReadAll(io.LimitReader(z, maxInflated+1))
-	return out, err == nil && len(out) <= maxInflated
 }

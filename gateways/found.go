@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -9,7 +10,7 @@ import (
 // read says what one match shows. ours and none: it carries our reference, or none at all.
 func (q *query) read(it item, ours, none bool) claims.Finding {
 	for _, c := range q.l.Cases {
-		if c.Reference == "ours" && !ours || c.Reference == "none" && !none || !allHold(c.When, it.doc) {
+		if c.Reference == "ours" && !ours || c.Reference == "none" && !none || !q.called(c) || !allHold(c.When, it.doc) {
 			continue
 		}
 		switch c.Is {
@@ -27,6 +28,16 @@ func (q *query) read(it item, ours, none bool) claims.Finding {
 		}
 	}
 	return cannotTell("the object's state is not listed")
+}
+
+// called reports whether the call was as the case says.
+func (q *query) called(c Case) bool {
+	for name, texts := range c.Call {
+		if !slices.Contains(texts, q.f.Lookup[name]) {
+			return false
+		}
+	}
+	return true
 }
 
 // found checks amount and currency of a match that is done or failed.
@@ -50,13 +61,20 @@ func (q *query) found(c Case, it item) claims.Finding {
 
 // compare says whether the match has the call's amount and currency.
 func (q *query) compare(it item) (claims.Finding, bool) {
-	if want := q.f.Lookup["amount"]; want != "" && q.l.Amount != "" {
+	want := q.f.Lookup["amount"]
+	if want == "" && q.l.Whole != "" {
+		want = text(it.doc, q.l.Whole)
+		if want == "" {
+			return cannotTell("the whole amount is not there"), false
+		}
+	}
+	if want != "" && q.l.Amount != "" {
 		same, readable := sameAmount(want, text(it.doc, q.l.Amount))
 		switch {
 		case !readable:
 			return cannotTell("the found amount cannot be compared"), false
 		case !same:
-			return claims.Finding{Kind: claims.Contradiction, Reason: "found under our reference with another amount"}, false
+			return claims.Finding{Kind: claims.Contradiction, Reason: "found with another amount"}, false
 		}
 	}
 	if want := q.f.Lookup["currency"]; want != "" && q.l.Currency != "" {
@@ -64,7 +82,7 @@ func (q *query) compare(it item) (claims.Finding, bool) {
 		case got == "":
 			return cannotTell("the found currency cannot be compared"), false
 		case !strings.EqualFold(want, got):
-			return claims.Finding{Kind: claims.Contradiction, Reason: "found under our reference in another currency"}, false
+			return claims.Finding{Kind: claims.Contradiction, Reason: "found in another currency"}, false
 		}
 	}
 	return claims.Finding{}, true

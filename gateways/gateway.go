@@ -75,10 +75,10 @@ type Gateway struct {
 
 	Routes []*Route `yaml:"routes"`
 
-	// CredentialHeader carries the app's credential; default Authorization. AccountHeader names a further account
-	// (Stripe-Account); "": none.
-	CredentialHeader string `yaml:"credentialHeader"`
-	AccountHeader    string `yaml:"accountHeader"`
+	// CredentialHeader carries the app's credential; default Authorization. AccountHeaders select a further account
+	// (Stripe-Account, Stripe-Context).
+	CredentialHeader string   `yaml:"credentialHeader"`
+	AccountHeaders   []string `yaml:"accountHeaders"`
 	// LookupScheme precedes a lookup credential in CredentialHeader; default Bearer. The word none: the bare credential.
 	LookupScheme string `yaml:"lookupScheme"`
 	// LookupHeaders are further headers of a lookup, such as a pinned version.
@@ -236,6 +236,8 @@ type Lookup struct {
 	// Amount and Currency point at what is compared with the Params amount and currency, where the call had them.
 	Amount   string `yaml:"amount"`
 	Currency string `yaml:"currency"`
+	// Whole points at what the amount must be where the call named none (a capture of the whole charge); "": not compared.
+	Whole string `yaml:"whole"`
 	// Cases read a match; the first that holds counts, none: could not tell.
 	Cases []Case `yaml:"cases"`
 	Pages *Pages `yaml:"pages"`
@@ -260,6 +262,8 @@ const (
 // Case is one line of a lookup's table.
 type Case struct {
 	When []Condition `yaml:"when"`
+	// Call holds texts that the call's own Params must have had, by name; "" stands for one that it did not have.
+	Call map[string][]string `yaml:"call"`
 	// Reference, for a get: ours (must carry our reference), none (must carry no reference), "" (either).
 	Reference string `yaml:"reference"`
 	Is        string `yaml:"is"`      // done, failed, missed, busy

@@ -51,10 +51,12 @@ func extended(tree any) (*Gateway, error) {
 	}
 	var names []string
 	for _, g := range Builtin() {
-		if g.Name == name {
+		names = append(names, g.Name)
+	}
+	if s, isText := name.(string); isText {
+		if g, ok := Declared(s); ok {
 			return g, nil
 		}
-		names = append(names, g.Name)
 	}
 	return nil, wrong("extends", name, strings.Join(names, ", "))
 }

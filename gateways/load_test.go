@@ -37,7 +37,7 @@ func TestLoadErrors(t *testing.T) {
 		{"keyRetention: 12h", "keyRetention: soon", `keyRetention: "soon"`},
 		{"keyRetention: 12h", "keyRetention: -1h", `keyRetention: "-1h0m0s"`},
 		{"tokens: none", "tokens: never", `tokens: "never" is not allowed; allowed: required, optional, none`},
-		{"tokens: none", "token: none", "token: no such field; allowed here: accountHeader, accounts"},
+		{"tokens: none", "token: none", "token: no such field; allowed here: accountHeaders, accounts"},
 		{"unknownStatus: 502", "unknownStatus: 200", `unknownStatus: "200" is not allowed; allowed: 400 to 599`},
 		{"unknownStatus: 502", "unknownStatus: no", `unknownStatus: "no"`},
 		{"family: b", "family: d", `family: "d" is not allowed; allowed: a, b, c`},

@@ -71,6 +71,9 @@ func (q *query) target() (target, why string) {
 	if q.l.Reference != "" && q.f.Reference == "" {
 		return "", "the call was sent without a reference"
 	}
+	if name := missing(q.f.Lookup, q.l.needs()); name != "" {
+		return "", "the call's " + name + " was not stored: it was not of its kind"
+	}
 	path, rest, _ := strings.Cut(q.l.Target, "?")
 	fill := func(s string, escape func(string) string) string {
 		return braces.ReplaceAllStringFunc(s, func(m string) string {

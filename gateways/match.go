@@ -7,6 +7,8 @@ type Match struct {
 	Gateway *Gateway
 	Route   *Route
 	Params  map[string]string // template segments, as they stood
+
+	flaw string
 }
 
 // Safe reports whether a method is safe (RFC 9110, section 9.2.1): it asks for no change.
@@ -19,10 +21,11 @@ func Safe(method string) bool {
 }
 
 // Match finds the route of an unsafe request. Paths are compared as raw bytes, nothing is cleaned or decoded; the first
-// route in the gateway's order counts. false: no route, or a safe method.
+// route in the gateway's order counts; see Flaw. false: no route, a safe method, CONNECT, or a method that is not in capitals
+// (methods are compared with their case; to some servers post is POST).
 func (g *Gateway) Match(method, target string) (Match, bool) {
 	path, _, _ := strings.Cut(target, "?")
-	if Safe(method) || !plainTarget(target) {
+	if Safe(method) || method == "CONNECT" || !token.MatchString(method) || method != strings.ToUpper(method) || !plainTarget(target) {
 		return Match{}, false
 	}
 	segments := strings.Split(path[1:], "/")
@@ -31,7 +34,9 @@ func (g *Gateway) Match(method, target string) (Match, bool) {
 			continue
 		}
 		if params, ok := r.match(segments); ok {
-			return Match{Gateway: g, Route: r, Params: params}, true
+			m := Match{Gateway: g, Route: r, Params: params}
+			m.flaw = m.spelling(path)
+			return m, true
 		}
 	}
 	return Match{}, false

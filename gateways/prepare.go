@@ -22,8 +22,11 @@ type Call struct {
 	// and without what stood at the key's place.
 	Canonical        []byte
 	CanonicalVersion int
-	Facts            claims.Facts
-	Effect           string // move, undo
+	// Also holds further canonical forms of the very same request, as other settings saw it: with its credential not yet
+	// mapped to an account.
+	Also   [][]byte
+	Facts  claims.Facts
+	Effect string // move, undo
 }
 
 // CanonicalVersion is the version of the canonical form that Prepare makes.
@@ -34,8 +37,11 @@ type BadRequest struct{ Detail string }
 
 func (e *BadRequest) Error() string { return e.Detail }
 
-// maxParam bounds a lookup parameter, in bytes.
-const maxParam = 255
+// Unavailable is a request that cannot be understood now, because a secret cannot be read: nothing is sent, and a repeat
+// may be served.
+type Unavailable struct{ Detail string }
+
+func (e *Unavailable) Error() string { return e.Detail }
 
 // CallKey returns the call key that the request itself carries, by the route's callKey setting; "" where it has none.
 // Values that an SDK made up for this one request are refused (*BadRequest): a repeat would bring another.
@@ -73,19 +79,27 @@ func (m Match) CallKey(in Inbound) (string, error) {
 	return vs[0], nil
 }
 
-// Prepare reads a request: canonical form and facts. *BadRequest: nothing may be sent.
+// Prepare reads a request: canonical form and facts. *BadRequest, *Unavailable: nothing may be sent.
 func (m Match) Prepare(in Inbound, id Identity) (Call, error) {
+	if m.flaw != "" {
+		return Call{}, &BadRequest{Detail: m.flaw}
+	}
 	b, err := readBody(in)
 	if err != nil {
 		return Call{}, err
 	}
-	account, print, err := m.Gateway.account(in, id.Realm)
+	if err := m.checkNames(in.Target, b); err != nil {
+		return Call{}, err
+	}
+	p, err := m.Gateway.account(in, id.Realm)
 	if err != nil {
 		return Call{}, err
 	}
 	f := claims.Facts{
 		Gateway:     m.Gateway.Name,
-		Account:     account,
+		Account:     p.name,
+		Endpoint:    strings.TrimSuffix(m.Gateway.BaseURL, "/"),
+		Credential:  p.hash,
 		Route:       m.Route.Name,
 		SettleAfter: first(m.Route.SettleAfter, m.Gateway.SettleAfter),
 	}
@@ -102,12 +116,16 @@ func (m Match) Prepare(in Inbound, id Identity) (Call, error) {
 	if err := m.refer(&f, b, id); err != nil {
 		return Call{}, err
 	}
-	return Call{
-		Canonical:        m.canonical(in, m.plain(b), account, print),
+	c := Call{
+		Canonical:        m.canonical(in, m.plain(b), p),
 		CanonicalVersion: CanonicalVersion,
 		Facts:            f,
 		Effect:           m.Route.Effect,
-	}, nil
+	}
+	if p.print == "" {
+		c.Also = [][]byte{m.canonical(in, m.plain(b), p.unmapped())}
+	}
+	return c, nil
 }
 
 // appReference marks, among the lookup parameters, a reference that the app chose.
@@ -125,7 +143,9 @@ func (m Match) refer(f *claims.Facts, b body, id Identity) error {
 		case len(vs) > 1:
 			return &BadRequest{Detail: "body field " + ref.Field + " stands more than once"}
 		case len(vs) == 1 && vs[0] != "":
-			f.Reference = vs[0]
+			if keepable(vs[0]) {
+				f.Reference = vs[0]
+			}
 			if !ref.Unique {
 				f.Lookup[appReference] = "app"
 			}
@@ -154,28 +174,6 @@ func (b body) what() string {
 	return b.media
 }
 
-// params collects the lookup parameters.
-func (m Match) params(b body) (map[string]string, error) {
-	out := map[string]string{}
-	for name, source := range m.Route.Params {
-		where, field, _ := strings.Cut(source, ":")
-		if where == "path" {
-			out[name] = m.Params[field]
-			continue
-		}
-		vs, _ := b.values(field)
-		switch {
-		case len(vs) > 1:
-			return nil, &BadRequest{Detail: "body field " + field + " stands more than once"}
-		case len(vs) == 1 && len(vs[0]) > maxParam:
-			return nil, &BadRequest{Detail: fmt.Sprintf("body field %s has %d bytes, at most %d are allowed", field, len(vs[0]), maxParam)}
-		case len(vs) == 1 && vs[0] != "":
-			out[name] = vs[0]
-		}
-	}
-	return out, nil
-}
-
 // plain is the body without what we write ourselves.
 func (m Match) plain(b body) body {
 	if key := m.Gateway.key(m.Route); key != nil && key.Field != "" {
@@ -187,8 +185,8 @@ func (m Match) plain(b body) body {
 	return b
 }
 
-func (m Match) canonical(in Inbound, b body, account, print string) []byte {
-	head := []string{"fence canonical 1", in.Method, m.Gateway.Name, account, print, in.Target, b.media}
+func (m Match) canonical(in Inbound, b body, p party) []byte {
+	head := []string{"fence canonical 1", in.Method, m.Gateway.Name, p.name, p.print, in.Target, b.media}
 	if b.format != form {
 		return encode(append(head, "bytes", string(b.raw))...)
 	}

@@ -26,7 +26,7 @@ func TestFacts(t *testing.T) {
 	}
 	f.GatewayKey, f.Reference = "", ""
 	want := claims.Facts{
-		Gateway: "stripe", Account: Unmapped, Route: "payment_intents_create", Retention: 24 * time.Hour, SettleAfter: 10 * time.Minute,
+		Gateway: "stripe", Account: Unmapped, Endpoint: "https://api.stripe.com", Credential: AccountHash("realm", "sk_test_1"), Route: "payment_intents_create", Retention: 24 * time.Hour, SettleAfter: 10 * time.Minute,
 		Lookup: map[string]string{"amount": "1000", "currency": "eur"},
 	}
 	if d := cmp.Diff(want, f); d != "" || c.Effect != EffectMove || c.CanonicalVersion != CanonicalVersion {

@@ -36,6 +36,16 @@ func NewRegistry(gs ...*Gateway) (*Registry, error) {
 	return r, nil
 }
 
+// Declared returns the built-in gateway of a name, a fresh copy. false: there is none.
+func Declared(name string) (*Gateway, bool) {
+	for _, g := range Builtin() {
+		if g.Name == name {
+			return g, true
+		}
+	}
+	return nil, false
+}
+
 // All returns the gateways in the order given.
 func (r *Registry) All() []*Gateway { return append([]*Gateway(nil), r.all...) }
 

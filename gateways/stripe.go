@@ -22,7 +22,7 @@ func Stripe() *Gateway {
 		Family:         FamilyA,
 		Replayed:       &HeaderValue{Name: "Idempotent-Replayed", Value: "true"},
 		Key:            &KeyPlace{Header: "Idempotency-Key", Shape: Shape{Alphabet: "hex", Length: 64}},
-		AccountHeader:  "Stripe-Account",
+		AccountHeaders: []string{"Stripe-Account", "Stripe-Context"},
 		LookupHeaders:  []HeaderValue{{Name: "Stripe-Version", Value: StripeVersion}},
 		Answers:        stripeAnswers(),
 		Routes:         stripeRoutes(),

@@ -3,7 +3,7 @@ package gateways
 // stripeRoutes are Stripe's operations that move money, then the rest of the unsafe ones.
 func stripeRoutes() []*Route {
 	routes := []*Route{
-		stripeCreate("payment_intents_create", "/v1/payment_intents", "payment_intent", intentPayment(), intentCases()),
+		intentCreate(),
 		intentConfirm(), intentCapture(), intentCancel(),
 		stripeCreate("charges_create", "/v1/charges", "charge", chargePayment(), chargeCases()),
 		chargeCapture(),
@@ -15,18 +15,46 @@ func stripeRoutes() []*Route {
 		payoutCancel(), payoutReverse(),
 		stripeCreate("topups_create", "/v1/topups", "topup", topupPayment(), topupCases()),
 		topupCancel(),
-		// Older and rarer undoes: without a lookup, so that a repeat is the only question.
+	}
+	routes = append(routes, stripeUndoes()...)
+	routes = append(routes,
+		stripePlain("post", "/v1/**"),
+		// API v2 keeps keys in another way, DELETE takes none: no question can be asked by repeating.
+		&Route{Name: "post_other", Method: "POST", Path: "/v2/**"},
+		&Route{Name: "other", Method: "*", Path: "/**", Keyless: true},
+	)
+	return routes
+}
+
+// stripeUndoes are the older and rarer undoes: without a lookup, so that a repeat is the only question. They are all POSTs of
+// the official Go SDK that refund, reverse, void or cancel money, and three paths that older SDKs had.
+func stripeUndoes() []*Route {
+	return []*Route{
 		undo(stripePlain("charges_refund", "/v1/charges/{id}/refund")),
 		undo(stripePlain("charges_refunds_create", "/v1/charges/{id}/refunds")),
 		undo(stripePlain("application_fee_refund", "/v1/application_fees/{id}/refund")),
-		undo(stripePlain("application_fee_refunds_create", "/v1/application_fees/{id}/refunds")),
+		undo(stripeMarked("application_fee_refunds_create", "/v1/application_fees/{id}/refunds")),
 		undo(stripePlain("invoices_void", "/v1/invoices/{id}/void")),
-		stripePlain("post", "/v1/**"),
+		undo(stripeMarked("credit_notes_create", "/v1/credit_notes")),
+		undo(stripePlain("credit_notes_void", "/v1/credit_notes/{id}/void")),
+		undo(stripePlain("credit_grants_void", "/v1/billing/credit_grants/{id}/void")),
+		undo(stripePlain("credit_grants_expire", "/v1/billing/credit_grants/{id}/expire")),
+		undo(stripePlain("climate_orders_cancel", "/v1/climate/orders/{id}/cancel")),
+		undo(stripeMarked("terminal_refund_payment", "/v1/terminal/readers/{id}/refund_payment")),
+		undo(stripeMarked("treasury_credit_reversals_create", "/v1/treasury/credit_reversals")),
+		undo(stripeMarked("treasury_debit_reversals_create", "/v1/treasury/debit_reversals")),
+		undo(stripePlain("treasury_inbound_transfers_cancel", "/v1/treasury/inbound_transfers/{id}/cancel")),
+		undo(stripePlain("treasury_outbound_payments_cancel", "/v1/treasury/outbound_payments/{id}/cancel")),
+		undo(stripePlain("treasury_outbound_transfers_cancel", "/v1/treasury/outbound_transfers/{id}/cancel")),
 	}
-	// API v2 keeps keys in another way, DELETE takes none: no question can be asked by repeating.
-	other := &Route{Name: "post_other", Method: "POST", Path: "/**"}
-	rest := &Route{Name: "other", Method: "*", Path: "/**", Keyless: true}
-	return append(routes, other, rest)
+}
+
+// stripeMarked is stripePlain that writes our reference where the body takes it, for people to find.
+func stripeMarked(name, path string) *Route {
+	r := stripePlain(name, path)
+	r.Reference = stripeReference("fence_ref")
+	r.Reference.Required = false
+	return r
 }
 
 // stripePlain is a POST with the key, without a lookup.
@@ -89,12 +117,25 @@ func intentPayment() *Payment {
 	}}
 }
 
-// intentCases: an intent that has an error and wants another method was declined; without one it was only created.
+// intentCreate: where the call also confirms, the answer depends on a flag of the call.
+func intentCreate() *Route {
+	r := stripeCreate("payment_intents_create", "/v1/payment_intents", "payment_intent", intentPayment(), intentCases())
+	r.Params["confirm"] = "body:confirm"
+	return r
+}
+
+// intentCases: an intent that has an error and wants another method was declined; without one it was only created. If the
+// call also confirms, that is half of it, and the other half may be under way.
 func intentCases() []Case {
+	created := map[string][]string{"confirm": {"", "false"}}
 	return []Case{
-		{When: when(is("/status", "requires_payment_method", "canceled"), absent("/last_payment_error")), Is: CaseDone},
+		{When: when(is("/status", "requires_payment_method"), absent("/last_payment_error")), Call: created, Is: CaseDone},
+		{When: when(is("/status", "requires_confirmation")), Call: created, Is: CaseDone},
+		{When: when(is("/status", "requires_payment_method"), absent("/last_payment_error")), Is: CaseBusy},
+		{When: when(is("/status", "requires_confirmation")), Is: CaseBusy},
+		{When: when(is("/status", "canceled"), absent("/last_payment_error")), Is: CaseDone},
 		{When: when(is("/status", "requires_payment_method", "canceled")), Is: CaseFailed},
-		{When: when(is("/status", "succeeded", "requires_capture", "processing", "requires_action", "requires_confirmation")), Is: CaseDone},
+		{When: when(is("/status", "succeeded", "requires_capture", "processing", "requires_action")), Is: CaseDone},
 	}
 }
 
@@ -139,14 +180,14 @@ func chargeCases() []Case {
 	}
 }
 
+// chargeCapture: the capture takes no metadata, so that a captured charge tells by its amount only.
 func chargeCapture() *Route {
 	r := stripeAction("charges_capture", "/v1/charges/{id}/capture", "charge", "/v1/charges/{id}", chargePayment(), []Case{
-		{When: when(is("/captured", "true")), Reference: "ours", Is: CaseDone, Payment: "done"},
-		{When: when(is("/captured", "false"), is("/refunded", "false"), is("/amount_refunded", "0"), is("/status", "succeeded")), Reference: "none", Is: CaseMissed},
+		{When: when(is("/captured", "true")), Is: CaseDone, Payment: "done"},
+		{When: when(is("/captured", "false"), is("/refunded", "false"), is("/amount_refunded", "0"), is("/status", "succeeded")), Is: CaseMissed},
 	})
 	r.Params["amount"] = "body:amount"
-	r.Reference = stripeReference("fence_capture_ref")
-	r.Lookup.Reference, r.Lookup.Amount = "/metadata/fence_capture_ref", "/amount_captured"
+	r.Lookup.Amount, r.Lookup.Whole = "/amount_captured", "/amount"
 	return r
 }
 
@@ -212,6 +253,7 @@ func payoutReverse() *Route {
 		{When: when(Condition{At: "/reversed_by"}), Is: CaseDone, Payment: "pending"},
 		{When: when(is("/status", "paid"), absent("/reversed_by")), Is: CaseMissed},
 	}))
+	r.Reference = stripeReference("fence_ref") // of the other payout
 	r.Lookup.Answer = nil
 	return r
 }

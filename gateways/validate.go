@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,9 @@ const (
 	defaultAttempt = 2 * time.Minute
 	defaultLimit   = 1 << 20
 	defaultUnknown = 504
+
+	// shortest is the least that a time may be: below it, it is a slip of the unit.
+	shortest = 10 * time.Millisecond
 )
 
 var (
@@ -89,6 +93,10 @@ func (g *Gateway) validateAddress(p *problems) {
 	ok := err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil &&
 		(u.Path == "" || u.Path == "/") && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
 	p.want(ok, "baseURL", g.BaseURL, "https://host or https://host:port, without a path")
+	if ok && u.Port() != "" {
+		n, err := strconv.ParseUint(u.Port(), 10, 16)
+		p.want(err == nil && n > 0, "baseURL", g.BaseURL, "a port of 1 to 65535")
+	}
 	for i, h := range g.Hosts {
 		p.want(hostPattern.MatchString(h), fmt.Sprintf("hosts[%d]", i), h, "a host name without a port")
 	}
@@ -97,8 +105,8 @@ func (g *Gateway) validateAddress(p *problems) {
 
 func (p *problems) times(path string, retention, settle, attempt time.Duration, body, answer int64) {
 	p.want(retention >= 0 && retention <= 10*365*24*time.Hour, path+"keyRetention", retention, "0s to 87600h")
-	p.want(settle >= 0 && settle <= 30*24*time.Hour, path+"settleAfter", settle, "0s to 720h")
-	p.want(attempt >= 0 && attempt <= time.Hour, path+"attemptTimeout", attempt, "0s to 1h")
+	p.want(settle == 0 || settle >= shortest && settle <= 30*24*time.Hour, path+"settleAfter", settle, "0s to 720h; below 10ms only 0s, for the default")
+	p.want(attempt == 0 || attempt >= shortest && attempt <= time.Hour, path+"attemptTimeout", attempt, "0s to 1h; below 10ms only 0s, for the default")
 	p.want(body >= 0 && body <= 64<<20, path+"bodyLimit", body, "1 to 67108864 bytes")
 	p.want(answer >= 0 && answer <= 64<<20, path+"answerLimit", answer, "1 to 67108864 bytes")
 }
@@ -107,16 +115,26 @@ func (g *Gateway) validateAccounts(p *problems) {
 	g.CredentialHeader = first(g.CredentialHeader, "Authorization")
 	g.LookupScheme = first(g.LookupScheme, "Bearer")
 	p.want(token.MatchString(g.CredentialHeader), "credentialHeader", g.CredentialHeader, "a header name")
-	p.want(g.AccountHeader == "" || token.MatchString(g.AccountHeader), "accountHeader", g.AccountHeader, "a header name")
+	for i, h := range g.AccountHeaders {
+		twice := slices.ContainsFunc(append([]string{g.CredentialHeader}, g.AccountHeaders[:i]...), func(o string) bool { return strings.EqualFold(o, h) })
+		p.want(token.MatchString(h) && !twice, fmt.Sprintf("accountHeaders[%d]", i), h, "a header name of its own")
+	}
 	p.want(token.MatchString(g.LookupScheme), "lookupScheme", g.LookupScheme, "a scheme such as Bearer, or none")
 	p.headers("lookupHeaders", g.LookupHeaders)
 	seen := map[string]bool{Unmapped: true}
+	owner := map[string]int{}
 	for i, a := range g.Accounts {
 		path := fmt.Sprintf("accounts[%d].", i)
 		p.want(namePattern.MatchString(a.Name) && !seen[a.Name], path+"name", a.Name, "a name of its own: lower-case letters, digits, - and _; not unmapped")
 		seen[a.Name] = true
 		for _, h := range append([]string{a.CredentialHash}, a.CredentialHashes...) {
 			p.want(h == "" || validHash(h), path+"credentialHash", h, "64 lower-case hexadecimal digits, as store account-hash prints them")
+			o, listed := owner[h]
+			p.want(h == "" || !listed || o == i, path+"credentialHash", h, "a hash that no other account lists")
+			owner[h] = i
+		}
+		for _, o := range g.Accounts[:i] {
+			p.want(a.Credential.IsZero() || o.Credential != a.Credential, path+"credential", "", "a secret that is no other account's")
 		}
 		for name, s := range map[string]Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential} {
 			p.want(s.Env == "" || s.File == "", path+name, s.Env, "env or file, not both")

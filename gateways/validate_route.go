@@ -49,7 +49,7 @@ func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 		ok := where == "path" && slices.Contains(names, field) || where == "body" && fieldPattern.MatchString(field)
 		p.want(ok, path+"params."+name, source, "path:<name in path> or body:<dotted field>")
 		p.want(!cardData.MatchString(field), path+"params."+name, source, "no card or bank account data")
-		p.want(name != "reference" && name != "since" && name != appReference && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
+		p.want(name != "reference" && name != "since" && name != appReference && name != notKept && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
 	}
 	if r.Lookup != nil {
 		g.validateLookup(p, r, path+"lookup.")
@@ -93,12 +93,19 @@ func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 		_, isParam := r.Params[name]
 		p.want(name == "since" || name == "reference" || isParam, path+"target", m, "{since}, {reference} or a name of params")
 	}
-	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "amount": l.Amount, "currency": l.Currency} {
+	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "amount": l.Amount, "currency": l.Currency, "whole": l.Whole} {
 		p.want(pointer.MatchString(s), path+name, s, "a JSON pointer such as /data")
 	}
 	p.conditions(path+"is", l.Is)
 	g.validateMatch(p, r, path)
 	p.cases(path+"cases", l)
+	p.want(l.Whole == "" || l.Amount != "", path+"whole", l.Whole, "none without amount")
+	for i, c := range l.Cases {
+		for name := range c.Call {
+			_, isParam := r.Params[name]
+			p.want(isParam, fmt.Sprintf("%scases[%d].call", path, i), name, "a name of params")
+		}
+	}
 	if l.Pages != nil {
 		l.Pages.Max = first(l.Pages.Max, defaultPages)
 		p.want(l.Pages.Max > 0 && l.Pages.Max <= 1000, path+"pages.max", l.Pages.Max, "1 to 1000")

@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
@@ -12,9 +10,7 @@ import (
 // writeAnswer gives a gateway's answer: the same status, lines and bytes, whether it is fresh or stored.
 func writeAnswer(w http.ResponseWriter, a *claims.Answer) {
 	h := w.Header()
-	SetFields(h, slices.DeleteFunc(slices.Clone(a.Header), func(f claims.Field) bool {
-		return len(f.Name) > 6 && strings.EqualFold(f.Name[:6], "Fence-") // only the fence speaks for itself
-	}))
+	SetFields(h, a.Header)
 	if a.Status != http.StatusNoContent && a.Status != http.StatusNotModified && a.Status >= 200 {
 		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	Realm    string
 	Gateways *gateways.Registry
 	Egress   map[string]*Egress // by gateway name
-	// Tenants are served; the first is meant where a request names none.
+	// Tenants are served. Where there is only one, a request need not name it.
 	Tenants     []string
 	MaxAttempts int // attempts of a revision that may be in doubt; default 5
 	// Wait is how long doubt is looked into while the app waits, if it does not say (Prefer: wait).
@@ -59,7 +59,10 @@ func New(cfg Config) (*Proxy, error) {
 func (p *Proxy) For(g *gateways.Gateway) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.serve(w, r, g, func(head *Head) (*gateways.Gateway, string, error) {
-			target, _, err := originForm(head.Target)
+			target, host, err := originForm(head.Target)
+			if own, ok := p.Gateways.ByHost(host); err == nil && host != "" && (!ok || own != g) {
+				err = &claims.Refusal{Reason: claims.UnknownGateway, Detail: "the request target names another host than this port's gateway"}
+			}
 			return g, target, err
 		})
 	})
@@ -139,11 +142,30 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, g *gateways.Gatewa
 		return
 	}
 	x.head = head
+	if why := disguised(r.Method, head.Fields); why != "" {
+		x.refuse(w, bad("%s", why))
+		return
+	}
 	if gateways.Safe(r.Method) {
 		x.pass(w, nil)
 		return
 	}
 	x.unsafe(w)
+}
+
+// disguised says why a request could be another than its method tells: a gateway that honours an override would carry out a
+// safe request as an unsafe one, past the fence.
+func disguised(method string, fields []claims.Field) string {
+	if method == http.MethodConnect || method != strings.ToUpper(method) {
+		return "the method is not served; methods are written in upper case"
+	}
+	for _, f := range fields {
+		switch strings.ToLower(f.Name) {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			return "a header that overrides the method is not served"
+		}
+	}
+	return ""
 }
 
 func asRefusal(err error) *claims.Refusal {
@@ -152,6 +174,9 @@ func asRefusal(err error) *claims.Refusal {
 	}
 	if b, ok := errors.AsType[*gateways.BadRequest](err); ok {
 		return bad("%s", b.Detail)
+	}
+	if u, ok := errors.AsType[*gateways.Unavailable](err); ok {
+		return &claims.Refusal{Reason: claims.Unreadable, Detail: u.Detail, RetryAfter: 5 * time.Second}
 	}
 	return bad("%s", err.Error())
 }
@@ -215,6 +240,8 @@ func (x *exchange) early(routed bool) *claims.Refusal {
 		x.tenant = x.p.Tenants[0]
 	}
 	switch {
+	case x.tags.Any && x.tags.Tenant == "" && len(x.p.Tenants) > 1:
+		return bad("this sidecar serves several tenants: header %s is missing", HeaderTenant)
 	case !slices.Contains(x.p.Tenants, x.tenant):
 		return &claims.Refusal{Reason: claims.WrongTenant, Detail: "this sidecar does not serve the tenant"}
 	case x.tags.Any && !routed:
@@ -279,7 +306,7 @@ func (x *exchange) call(routed bool) (claims.Call, *claims.Refusal) {
 	b := x.p.breakers[x.gateway.Name]
 	return claims.Call{
 		Key: key, Revision: x.tags.Revision, Guard: x.tags.Token,
-		Canonical: prepared.Canonical, CanonicalVersion: prepared.CanonicalVersion, Facts: prepared.Facts,
+		Canonical: prepared.Canonical, CanonicalVersion: prepared.CanonicalVersion, Also: prepared.Also, Facts: prepared.Facts,
 		Policy: claims.Policy{AttemptTimeout: policy.AttemptTimeout, MaxAttempts: x.p.MaxAttempts, Probe: policy.Probe},
 		Wait:   x.wait(),
 		Send:   x.send,

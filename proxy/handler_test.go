@@ -209,6 +209,36 @@ func TestHandler_tenantsAndTokens(t *testing.T) {
 	}
 }
 
+// With several tenants a request must say which: the order of a list must not decide which record a repeat meets.
+func TestHandler_severalTenants(t *testing.T) {
+	s := newStand(t, nil, Config{Tenants: []string{"a", "b"}})
+	if status, _, body := s.do("POST", "/v1/payment_intents", chargeForm, HeaderKey, "k"); status != 400 || !strings.Contains(body, HeaderTenant) {
+		t.Errorf("%d %s", status, body)
+	}
+	if s.posts() != 0 || s.records() != 0 {
+		t.Errorf("%d sends, %d records", s.posts(), s.records())
+	}
+}
+
+// What a gateway could take for another method does not pass as a safe one, and nothing of it counts against the gateway.
+func TestHandler_disguisedMethods(t *testing.T) {
+	s := newStand(t, nil, Config{Breaker: BreakerConfig{Failures: 1, Open: time.Hour}})
+	for _, tt := range []struct{ method, header, value string }{
+		{"GET", "X-HTTP-Method-Override", "POST"}, {"HEAD", "X-Http-Method", "DELETE"}, {"POST", "X-Method-Override", "PUT"},
+		{"get", "Accept", "*/*"}, {"post", HeaderKey, "k"}, {"Post", HeaderKey, "k"},
+	} {
+		if status, _, _ := s.do(tt.method, "/v1/payment_intents", "", tt.header, tt.value); status != 400 {
+			t.Errorf("%s with %s: status %d, want 400", tt.method, tt.header, status)
+		}
+	}
+	if n := len(s.gw.Sends()); n != 0 || s.records() != 0 {
+		t.Errorf("%d sends, %d records", n, s.records())
+	}
+	if status, _, body := s.do("POST", "/v1/payment_intents", chargeForm, HeaderKey, "k"); status != 200 {
+		t.Errorf("a charge after them: %d %s", status, body)
+	}
+}
+
 // No request, whatever its path, key, method or host, makes a new series (field report R70).
 func TestHandler_seriesStayConstant(t *testing.T) {
 	s := newStand(t, nil, Config{})

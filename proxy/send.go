@@ -14,7 +14,7 @@ import (
 func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) claims.Sent {
 	header, body, err := x.match.Stamp(x.in, a.Facts)
 	if err != nil {
-		return claims.Sent{Unsent: true, Cause: "stamp", Detail: err.Error()}
+		return claims.Sent{Unsent: true, Local: true, Cause: "stamp", Detail: err.Error()}
 	}
 	policy := x.match.Policy()
 	ex := x.p.Egress[x.gateway.Name].Send(ctx, Outbound{
@@ -24,7 +24,7 @@ func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) c
 	}, gate)
 	x.p.Metrics.attempt(x.gateway.Name, &ex)
 	if ex.Answer == nil {
-		s := claims.Sent{Unsent: !ex.Wrote, Cause: ex.Cause}
+		s := claims.Sent{Unsent: !ex.Wrote, Local: ex.Cause == CauseRequest, Cause: ex.Cause}
 		if ex.Err != nil {
 			s.Detail = ex.Err.Error()
 		}

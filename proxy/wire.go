@@ -155,10 +155,14 @@ func answerFields(lines []claims.Field, bodiless bool) []claims.Field {
 }
 
 // SetFields puts answer lines into h for an http.ResponseWriter: names in canonical form, so that the order within a
-// name survives the map, values as they are. Content-Type and Date are not made up where the lines have none.
+// name survives the map, values as they are. Content-Type and Date are not made up where the lines have none. A Fence-* line
+// is left out: only the fence speaks for itself.
 func SetFields(h http.Header, lines []claims.Field) {
 	for _, f := range lines {
 		name := textproto.CanonicalMIMEHeaderKey(f.Name)
+		if strings.HasPrefix(name, "Fence-") {
+			continue
+		}
 		h[name] = append(h[name], f.Value)
 	}
 	for _, name := range []string{"Content-Type", "Date"} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -28,6 +29,8 @@ type Config struct {
 	Interval      time.Duration // between sweeps, jittered by a fifth; default 30 s
 	Batch         int           // calls a sweep takes at once; default 100
 	LookupTimeout time.Duration // for one lookup with all its pages; default 20 s
+	// KeepAnswers is how long answers of settled calls are kept; outcomes stay. Default 168 h.
+	KeepAnswers time.Duration
 	// Verdict, if set, is told of every lookup: gateway, route and what was found.
 	Verdict func(gateway, route string, kind claims.FindingKind)
 	// Settled, if set, is told of every record that a verdict moved.
@@ -46,6 +49,7 @@ func New(cfg Config) *Reconciler {
 	cfg.Interval = orElse(cfg.Interval, 30*time.Second)
 	cfg.Batch = orElse(cfg.Batch, 100)
 	cfg.LookupTimeout = orElse(cfg.LookupTimeout, 20*time.Second)
+	cfg.KeepAnswers = orElse(cfg.KeepAnswers, 168*time.Hour)
 	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, breakers: map[string]*gobreaker.CircuitBreaker[claims.Finding]{}}
 	for _, g := range cfg.Gateways.All() {
 		r.clients[g.Name] = newClient(cfg.Roots[g.Name])
@@ -121,6 +125,10 @@ func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
 		return out
 	}
 	out.Rules = g.LookupRules(rec.Facts.Route)
+	if rec.Facts.Endpoint != strings.TrimSuffix(g.BaseURL, "/") {
+		out.Reason = "the call was sent to another address than gateway " + g.Name + " has now"
+		return out
+	}
 	out.Finding = r.look(ctx, g, v)
 	if r.Verdict != nil {
 		r.Verdict(rec.Facts.Gateway, rec.Facts.Route, out.Kind)

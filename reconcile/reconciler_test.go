@@ -27,6 +27,8 @@ type world struct {
 	rec   *reconcile.Reconciler
 	guard claims.Guard
 
+	endpoint string
+
 	mu     sync.Mutex
 	moved  time.Duration // how far the store's clocks were pushed on
 	kinds  []claims.FindingKind
@@ -63,6 +65,7 @@ func newWorld(t *testing.T, bend func(*gateways.Gateway)) *world {
 	if bend != nil {
 		bend(g)
 	}
+	w.endpoint = g.BaseURL
 	reg, err := gateways.NewRegistry(g)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func (w *world) doubt(call, route string) claims.Record {
 		Key: claims.Key{Tenant: "t", Call: call}, State: claims.StatePending, Revision: 1, Attempt: 1, Claim: id, Sender: w.guard,
 		Fingerprint: claims.Fingerprint{KeyID: "k1", Canonical: 1, MAC: []byte{1}},
 		Facts: claims.Facts{
-			Gateway: "stripe", Account: "shop", Route: route, GatewayKey: "gk-" + call, Reference: "ref-" + call,
+			Gateway: "stripe", Account: "shop", Endpoint: w.endpoint, Route: route, GatewayKey: "gk-" + call, Reference: "ref-" + call,
 			Retention: 24 * time.Hour, SettleAfter: 10 * time.Minute, Lookup: map[string]string{"amount": "4990", "currency": "eur"},
 		},
 		Attempts: []claims.Attempt{{Number: 1, Claim: id, Sender: w.guard, Guard: w.guard, Wrote: true}},
@@ -330,6 +333,45 @@ func TestSweep_batches(t *testing.T) {
 	}
 	if n, err := w.rec.Sweep(t.Context()); n != 0 || err != nil {
 		t.Errorf("swept %d, %v; want none: all are settled", n, err)
+	}
+}
+
+// An answer is dropped after its time; the outcome stays, and so does a doubt.
+func TestPrune(t *testing.T) {
+	w := newWorld(t, nil)
+	w.doubt("old", "payment_intents_create")
+	w.charge("old", "4990")
+	w.look("old")
+	w.doubt("lost", "payment_intents_create")
+	w.advance(167 * time.Hour)
+	if n, err := w.rec.Prune(t.Context()); n != 0 || err != nil {
+		t.Fatalf("pruned %d, %v, an hour too early", n, err)
+	}
+	w.advance(2 * time.Hour)
+	if n, err := w.rec.Prune(t.Context()); n != 1 || err != nil {
+		t.Fatalf("pruned %d, %v; want 1", n, err)
+	}
+	v, err := w.store.Get(t.Context(), claims.Key{Tenant: "t", Call: "old"}, claims.Guard{})
+	if err != nil || v.Record.State != claims.StateSucceeded || v.Record.Answer != nil {
+		t.Errorf("%s, answer %v, %v", v.Record.State, v.Record.Answer, err)
+	}
+}
+
+// A call that was sent elsewhere is not looked for here: a miss would prove nothing.
+func TestReconcile_otherAddress(t *testing.T) {
+	w := newWorld(t, nil)
+	rec := w.doubt(key, "payment_intents_create")
+	next := rec.Clone()
+	next.Facts.Endpoint = "https://before.example"
+	if _, err := w.store.Swap(t.Context(), claims.Condition{}, claims.Write{Version: rec.Version, Next: next}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(time.Hour)
+	if r := w.look(key); r.Misses != 0 {
+		t.Errorf("%d misses counted at another address", r.Misses)
+	}
+	if n := len(w.gw.Sends()); n != 0 {
+		t.Errorf("%d lookups at another address", n)
 	}
 }
 

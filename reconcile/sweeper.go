@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -17,9 +18,11 @@ const workers = 4
 func (r *Reconciler) Run(ctx context.Context) {
 	for {
 		wait := r.Interval*4/5 + time.Duration(rand.Int64N(int64(r.Interval*2/5)+1))
-		if n, err := r.Sweep(ctx); err != nil && ctx.Err() == nil {
+		n, err := r.Sweep(ctx)
+		pruned, err2 := r.Prune(ctx)
+		if err := errors.Join(err, err2); err != nil && ctx.Err() == nil {
 			r.Log.Warn("sweep", "error", err)
-		} else if n == r.Batch {
+		} else if n == r.Batch || pruned == r.Batch {
 			wait = time.Second // there is more
 		}
 		t := time.NewTimer(wait)
@@ -55,4 +58,13 @@ func (r *Reconciler) Sweep(ctx context.Context) (int, error) {
 	close(work)
 	wg.Wait()
 	return len(keys), nil
+}
+
+// Prune drops one batch of answers, not outcomes, that are older than KeepAnswers, and returns how many.
+func (r *Reconciler) Prune(ctx context.Context) (int, error) {
+	v, err := r.Store.Get(ctx, claims.Key{Tenant: "-", Call: "-"}, claims.Guard{}) // for the store's time
+	if err != nil {
+		return 0, err
+	}
+	return r.Store.Prune(ctx, v.Now.Store.Add(-r.KeepAnswers), r.Batch)
 }

@@ -24,14 +24,14 @@ func FullRecord(key claims.Key) claims.Record {
 		Sender: sender, Deadline: at(1).Store, Scope: app,
 		Fingerprint: claims.Fingerprint{KeyID: "k1", Canonical: 2, MAC: []byte{0, 1, 2, 0xff}},
 		Facts: claims.Facts{
-			Gateway: "stripe", Account: "acct_1", Route: "POST /v1/charges", GatewayKey: "gk", Reference: "ref",
+			Gateway: "stripe", Account: "acct_1", Endpoint: "https://api.example", Credential: "c0ffee", Route: "POST /v1/charges", GatewayKey: "gk", Reference: "ref",
 			Retention: 24*time.Hour + 1, SettleAfter: 10*time.Minute + 1,
 			Lookup: map[string]string{"amount": "10.00", "currency": "EUR", "é": "ü"},
 		},
 		FirstStarted: at(2),
 		Attempts: []claims.Attempt{{
 			Number: 4, Claim: claims.NewClaimID(), Sender: sender, Guard: guard, Started: at(3), Deadline: at(4).Store,
-			Outcome: claims.NotExecuted, Proof: "zero-bytes", Wrote: true, Refused: true, InUse: true, Status: 429, Cause: "cut",
+			Outcome: claims.NotExecuted, Proof: "zero-bytes", Wrote: true, Refused: true, InUse: true, Stands: true, Status: 429, Cause: "cut",
 		}},
 		Evidence: []claims.Evidence{{
 			Revision: 1, Attempt: 2, Claim: claims.NewClaimID(), Outcome: claims.Succeeded, Source: "notice", At: at(5),

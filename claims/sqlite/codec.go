@@ -106,6 +106,7 @@ type jsonAttempt struct {
 	Wrote    bool           `json:"wrote"`
 	Refused  bool           `json:"refused,omitempty"`
 	InUse    bool           `json:"in_use,omitempty"`
+	Stands   bool           `json:"stands,omitempty"`
 	Status   int            `json:"status,omitempty"`
 	Cause    text           `json:"cause,omitempty"`
 }
@@ -114,7 +115,7 @@ func attemptOf(a claims.Attempt) jsonAttempt {
 	return jsonAttempt{
 		Number: a.Number, Claim: a.Claim, Sender: guardOf(a.Sender), Guard: guardOf(a.Guard), Started: nowOf(a.Started),
 		Deadline: instant{a.Deadline}, Outcome: outcome(a.Outcome), Proof: text(a.Proof), Wrote: a.Wrote,
-		Refused: a.Refused, InUse: a.InUse, Status: a.Status, Cause: text(a.Cause),
+		Refused: a.Refused, InUse: a.InUse, Stands: a.Stands, Status: a.Status, Cause: text(a.Cause),
 	}
 }
 
@@ -122,7 +123,7 @@ func (a jsonAttempt) claims() claims.Attempt {
 	return claims.Attempt{
 		Number: a.Number, Claim: a.Claim, Sender: a.Sender.claims(), Guard: a.Guard.claims(), Started: a.Started.claims(),
 		Deadline: a.Deadline.Time, Outcome: claims.Outcome(a.Outcome), Proof: string(a.Proof), Wrote: a.Wrote,
-		Refused: a.Refused, InUse: a.InUse, Status: a.Status, Cause: string(a.Cause),
+		Refused: a.Refused, InUse: a.InUse, Stands: a.Stands, Status: a.Status, Cause: string(a.Cause),
 	}
 }
 

@@ -139,6 +139,7 @@ type shownCall struct {
 	Scope        string            `json:"scope,omitempty"`
 	Gateway      string            `json:"gateway"`
 	Account      string            `json:"account"`
+	Endpoint     string            `json:"endpoint"`
 	Route        string            `json:"route"`
 	GatewayKey   string            `json:"gatewayKey"`
 	Reference    string            `json:"reference"`
@@ -181,7 +182,7 @@ type shownEvidence struct {
 func shown(r *claims.Record) shownCall {
 	c := shownCall{
 		Tenant: r.Key.Tenant, Call: r.Key.Call, State: r.State, Outcome: r.Outcome().String(), Version: r.Version,
-		Revision: r.Revision, Attempt: r.Attempt, Scope: r.Scope, Gateway: r.Facts.Gateway, Account: r.Facts.Account,
+		Revision: r.Revision, Attempt: r.Attempt, Scope: r.Scope, Gateway: r.Facts.Gateway, Account: r.Facts.Account, Endpoint: r.Facts.Endpoint,
 		Route: r.Facts.Route, GatewayKey: r.Facts.GatewayKey, Reference: r.Facts.Reference, Lookup: r.Facts.Lookup,
 		Retention: r.Facts.Retention.String(), SettleAfter: r.Facts.SettleAfter.String(), FirstStarted: r.FirstStarted.Wall,
 		Deadline: r.Deadline, Payment: r.Payment, Reconciled: r.Reconciled, Misses: r.Misses, Updated: r.Updated.Wall,

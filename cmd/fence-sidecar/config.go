@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,8 +126,9 @@ func loadConfig(file string) (*Config, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	c := defaults()
-	c.file = file
-	if err := yaml.UnmarshalWithOptions(b, &c, yaml.Strict()); err != nil {
+	err = yaml.UnmarshalWithOptions(b, &c, yaml.Strict())
+	c.file = file // an empty document takes everything back, this too
+	if err != nil {
 		if bad := misfit(b); bad != "" {
 			return nil, c.errorf("%s", bad)
 		}
@@ -226,9 +229,12 @@ func (c *Config) checkTenants() error {
 	if len(c.Tenants) == 0 {
 		return c.bad("tenants", "", "at least one tenant")
 	}
-	for _, t := range c.Tenants {
+	for i, t := range c.Tenants {
 		if err := checkTenant(t); err != nil {
 			return c.bad("tenants", t, err.Error())
+		}
+		if slices.Contains(c.Tenants[:i], t) {
+			return c.bad("tenants", t, "each tenant once")
 		}
 	}
 	return nil
@@ -292,6 +298,9 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.asDeclared(gc, g); err != nil {
+		return nil, err
+	}
 	set(&g.Name, gc.Name)
 	set(&g.BaseURL, gc.BaseURL)
 	set(&g.CABundle, gc.CABundle)
@@ -325,6 +334,26 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 		set(&r.AnswerLimit, rc.AnswerLimit)
 	}
 	return g, g.Validate()
+}
+
+// asDeclared keeps the facts of a built-in gateway at its own address: what it documents can be taken more carefully, not
+// less. At another address (a sandbox, a test) the settings are free.
+func (c *Config) asDeclared(gc *GatewayConfig, g *gateways.Gateway) error {
+	if gc.Use == "" || gc.BaseURL != "" {
+		return nil
+	}
+	if gc.KeyRetention > g.KeyRetention {
+		return fmt.Errorf("keyRetention: %q is not allowed: at most %s, which %s documents", gc.KeyRetention, g.KeyRetention, g.Name)
+	}
+	if gc.SettleAfter != 0 && gc.SettleAfter < g.SettleAfter {
+		return fmt.Errorf("settleAfter: %q is not allowed: at least %s", gc.SettleAfter, g.SettleAfter)
+	}
+	for _, name := range slices.Sorted(maps.Keys(gc.Routes)) {
+		if after := gc.Routes[name].SettleAfter; after != 0 && after < g.SettleAfter {
+			return fmt.Errorf("routes.%s.settleAfter: %q is not allowed: at least %s", name, after, g.SettleAfter)
+		}
+	}
+	return nil
 }
 
 func set[T comparable](to *T, v T) {

@@ -79,6 +79,7 @@ func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, er
 		if pools[g.Name], err = roots(g); err != nil {
 			return nil, err
 		}
+		warnSecrets(log, g)
 		base, err := url.Parse(g.BaseURL)
 		if err != nil {
 			return nil, fmt.Errorf("gateway %s: baseURL: %w", g.Name, err)
@@ -107,6 +108,20 @@ func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, er
 	})
 	registerInstance(s.metrics, s)
 	return s, err
+}
+
+// warnSecrets says at the start which secret cannot be read: calls of its account will be refused until it can.
+func warnSecrets(log *slog.Logger, g *gateways.Gateway) {
+	for _, a := range g.Accounts {
+		for name, s := range map[string]gateways.Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential} {
+			if s.IsZero() {
+				continue
+			}
+			if _, err := s.Value(); err != nil {
+				log.Warn("a secret cannot be read", "gateway", g.Name, "account", a.Name, "which", name, "error", err)
+			}
+		}
+	}
 }
 
 // listening is one listener and what serves it.

@@ -57,7 +57,11 @@ func (m migrateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	fmt.Fprintln(os.Stdout, report)
+	if len(report.Applied) == 0 {
+		fmt.Fprintf(os.Stdout, "%s: nothing to do, the schema is at %d\n", report.Path, report.To)
+		return nil
+	}
+	fmt.Fprintf(os.Stdout, "%s: schema %d to %d (%s)\n", report.Path, report.From, report.To, strings.Join(report.Applied, ", "))
 	return nil
 }
 

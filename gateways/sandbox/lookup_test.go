@@ -211,3 +211,29 @@ func TestClassifySandbox(t *testing.T) {
 		}
 	}
 }
+
+// TestCaptureTakesNoMetadata: what a route stamps is refused where Stripe takes none, so a route that stamps too much is seen.
+func TestCaptureTakesNoMetadata(t *testing.T) {
+	p := newPair(t)
+	hold := func() string {
+		id, _ := p.send("POST", "/v1/charges", "", "", "amount=1000&currency=eur&source=tok_visa&capture=false").object()["id"].(string)
+		return "/v1/charges/" + id + "/capture"
+	}
+	target := hold()
+	if r := p.send("POST", target, "k", "", "metadata[x]=1"); r.status != 400 || !strings.Contains(string(r.body), "parameter_unknown") {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if f, text := p.stamped(target, "", "call", ""); exchange(p.dial(), text).status != 200 {
+		t.Error("the declared capture was refused")
+	} else {
+		p.executed(f.GatewayKey, 1)
+	}
+	for _, r := range p.g.Routes { // broken on purpose
+		if r.Name == "charges_capture" {
+			r.Reference = &gateways.RefPlace{Field: "metadata.fence_capture_ref", Owned: true, Shape: gateways.Shape{Alphabet: "hex", Length: 32}}
+		}
+	}
+	if _, text := p.stamped(hold(), "", "other", ""); exchange(p.dial(), text).status != 400 {
+		t.Error("a capture that stamps passed")
+	}
+}

@@ -51,8 +51,6 @@ func captureCharge(x *call, ids []string) (answer, bool) {
 	case n == 0:
 		n = ch.num("amount")
 	}
-	meta, _ := ch.fields["metadata"].(map[string]any)
-	ch.fields["metadata"] = x.metadata(meta)
 	ch.fields["captured"], ch.fields["amount_captured"] = true, n
 	x.book("charges.capture", ch, n, true)
 	return shown(ch), true

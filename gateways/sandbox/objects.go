@@ -35,22 +35,34 @@ type handler func(x *call, ids []string) (answer, bool)
 var operations = map[string]handler{
 	"POST /v1/payment_intents":           createIntent,
 	"POST /v1/payment_intents/*":         updateObject("payment_intent"),
-	"POST /v1/payment_intents/*/confirm": confirmIntent,
+	"POST /v1/payment_intents/*/confirm": withoutMetadata(confirmIntent),
 	"POST /v1/payment_intents/*/capture": captureIntent,
-	"POST /v1/payment_intents/*/cancel":  cancelIntent,
+	"POST /v1/payment_intents/*/cancel":  withoutMetadata(cancelIntent),
 	"POST /v1/charges":                   createCharge,
 	"POST /v1/charges/*":                 updateObject("charge"),
-	"POST /v1/charges/*/capture":         captureCharge,
+	"POST /v1/charges/*/capture":         withoutMetadata(captureCharge),
 	"POST /v1/refunds":                   createRefund,
 	"POST /v1/transfers":                 createTransfer,
 	"POST /v1/transfers/*/reversals":     createReversal,
 	"POST /v1/payouts":                   createPayout,
-	"POST /v1/payouts/*/cancel":          cancelPayout,
+	"POST /v1/payouts/*/cancel":          withoutMetadata(cancelPayout),
 	"POST /v1/payouts/*/reverse":         reversePayout,
 	"POST /v1/topups":                    createTopup,
-	"POST /v1/topups/*/cancel":           cancelTopup,
+	"POST /v1/topups/*/cancel":           withoutMetadata(cancelTopup),
 	"POST /v1/customers":                 createCustomer,
 	"DELETE /v1/customers/*":             deleteCustomer,
+}
+
+// withoutMetadata refuses metadata, as Stripe does where an operation takes none.
+func withoutMetadata(h handler) handler {
+	return func(x *call, ids []string) (answer, bool) {
+		for name := range x.params {
+			if name == "metadata" || strings.HasPrefix(name, "metadata[") {
+				return answerError(400, "invalid_request_error", "parameter_unknown", "Received unknown parameter: metadata", "param", "metadata"), false
+			}
+		}
+		return h(x, ids)
+	}
 }
 
 func (x *call) run() (answer, bool) {

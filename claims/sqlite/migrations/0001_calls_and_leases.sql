@@ -36,6 +36,9 @@ CREATE TABLE calls (
   fingerprint_mac     BLOB,
   gateway             TEXT    NOT NULL,
   account             TEXT    NOT NULL,
+  endpoint            TEXT    NOT NULL,
+  -- keyed hash of the secret that the call went with
+  credential          TEXT    NOT NULL,
   route               TEXT    NOT NULL,
   gateway_key         TEXT    NOT NULL,
   reference           TEXT    NOT NULL,
