@@ -142,6 +142,34 @@ func wantProblem(t *testing.T, gateway string, p reply) {
 	}
 }
 
+// TestBadInput_tenants: where several tenants are served, a request says whose it is; a token is of that tenant.
+func TestBadInput_tenants(t *testing.T) {
+	gateway, stripe := newSandbox(t, sandbox.Config{})
+	w := newWorld(t, settings{gateway: []use{stripe}, tenants: "default, other"})
+	a := w.start("A")
+	for _, c := range []struct {
+		lines  []string
+		status int
+		slug   string
+	}{
+		{nil, 400, "bad-request"},
+		{[]string{"Fence-Tenant: nobody"}, 403, "tenant-not-served"},
+		{[]string{"Fence-Tenant: default", "Fence-Token: other:x#1"}, 409, "fenced"},
+	} {
+		send(a.at("stripe"), charge("k", c.lines...)).want(t, c.status, c.slug)
+	}
+	if n := len(gateway.Sends()); n != 0 || len(w.all()) != 0 {
+		t.Errorf("%d sends, %d records", n, len(w.all()))
+	}
+	// One key of two tenants is two calls.
+	for _, tenant := range []string{"default", "other"} {
+		send(a.at("stripe"), charge("k", "Fence-Tenant: "+tenant)).wantResult(t, "succeeded", "sent")
+	}
+	if n := gateway.Moved(); n != 2 {
+		t.Errorf("%d charges of two tenants", n)
+	}
+}
+
 // TestBadInput_rawControl: bytes that no header may hold are refused too, before they are anybody's request.
 func TestBadInput_rawControl(t *testing.T) {
 	gateway, stripe := newSandbox(t, sandbox.Config{})
@@ -169,13 +197,13 @@ func TestBadConfiguration(t *testing.T) {
 		{"time", "wait: 1s", "wait: soon", "wait", "soon", ""},
 		{"time without a unit", "attemptTimeout: 2s", "attemptTimeout: 2", "gateways[0].attemptTimeout", "2", "90s"},
 		{"number", "attempts: 10", "attempts: many", "attempts", "many", "whole number"},
-		{"list", "[default, other]", "default", "tenants", "", "list"},
+		{"list", "[default]", "default", "tenants", "", "list"},
 		{"lease", "ttl: 10s", "ttl: 3ms", "lease.ttl", "3ms", "1s"},
 		{"margin", "margin: 200ms", "margin: 20s", "lease.margin", "20s", ""},
 		{"kind", "kind: sqlite", "kind: oracle", "store.kind", "oracle", "sqlite"},
 		{"listen", "any: 127.0.0.1:0", "any: 0.0.0.0:8181", "listen.any", "0.0.0.0:8181", "loopback"},
 		{"level", "level: info", "level: loud", "log.level", "loud", "debug"},
-		{"tenant", "[default, other]", `["a\u0001b"]`, "tenants", "", "control"},
+		{"tenant", "[default]", `["a\u0001b"]`, "tenants", "", "control"},
 		{"built-in", "use: stripe", "use: strype", "use", "strype", "stripe"},
 		{"base URL", "http://127.0.0.1:1", "http://127.0.0.1:1/path", "baseURL", "/path", "without a path"},
 		{"tokens", "attemptTimeout: 2s", "tokens: maybe", "tokens", "maybe", "required"},

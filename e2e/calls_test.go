@@ -68,6 +68,9 @@ func TestCalls_inDoubt(t *testing.T) {
 			len(cs[0].Attempts) != 1 || !cs[0].Attempts[0].Wrote || cs[0].Attempts[0].Cause == "" {
 			t.Errorf("%v: %+v", args, cs)
 		}
+		if len(cs) == 0 {
+			continue
+		}
 		if got := g.sends("")[0].header("Idempotency-Key"); cs[0].GatewayKey != got {
 			t.Errorf("%v shows gateway key %q, the gateway saw %q", args, cs[0].GatewayKey, got)
 		}
@@ -194,7 +197,7 @@ func contradiction(t *testing.T, key string) (*world, *sidecar, *rawGateway, req
 		return behave
 	})
 	u := rawUse(g)
-	u.settle = "1ms"
+	u.settle = "10ms"
 	w := rawWorld(t, settings{gateway: []use{u}})
 	a := w.start("A")
 	r := charge(key, "Prefer: wait=0")

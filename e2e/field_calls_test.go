@@ -226,7 +226,7 @@ func TestField_R62_search(t *testing.T) {
 	g := newRaw(t, bookAndHang(nil))
 	g.hide(true)
 	u := rawUse(g)
-	u.settle = "1ms"
+	u.settle = "10ms"
 	w := rawWorld(t, settings{gateway: []use{u}})
 	a := w.start("A")
 	r := charge("k", "Prefer: wait=0")

@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -200,6 +202,15 @@ func sign(method, target, body string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// signedFile declares a gateway of which only the signature is known.
+const signedFile = `name: raw
+baseURL: http://127.0.0.1:1
+keyRetention: 24h
+family: a
+key: {header: Idempotency-Key}
+routes: [{name: signed, method: "*", path: /**, signed: true, answers: [{status: ["2xx"], when: [{at: /id}], outcome: succeeded}]}]
+`
+
 // TestField_R27_rawPath: the gateway sees the app's request target, byte for byte.
 func TestField_R27_rawPath(t *testing.T) {
 	g := newRaw(t, func(c *rawCall) verdict {
@@ -208,7 +219,11 @@ func TestField_R27_rawPath(t *testing.T) {
 		}
 		return behave
 	})
-	w := rawWorld(t, settings{gateway: []use{rawUse(g)}})
+	file := filepath.Join(t.TempDir(), "signed.yaml")
+	if err := os.WriteFile(file, []byte(signedFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, settings{gateway: []use{{file: file, url: g.url()}}})
 	a, b := w.pair()
 	targets := []string{
 		"/v1/customers/a%2Fb/charges", "/v1//charges", "//v1//charges", "/v1/x/../charges", "/v1/./x", "/v1/%ff", "/v1/a%7Eb",
@@ -228,6 +243,22 @@ func TestField_R27_rawPath(t *testing.T) {
 	r := plain("k6", "/v1/a~b")
 	send(a.at("raw"), r).want(t, 422, "key-conflict")
 	g.wantSends(len(targets))
+}
+
+// TestField_R27_otherSpelling: where a route has rules of its own, another spelling of its path must not slip past them.
+func TestField_R27_otherSpelling(t *testing.T) {
+	g := newRaw(t, nil)
+	w := rawWorld(t, settings{gateway: []use{rawUse(g)}})
+	a := w.start("A")
+	for i, target := range []string{"/v1//refunds", "/v1/%72efunds", "/v1/x/../refunds", "/v1/refunds/"} {
+		r := charge(fmt.Sprintf("k%d", i), "Fence-Undo: none")
+		r.target = target
+		send(a.at("raw"), r).want(t, 400, "bad-request")
+	}
+	g.wantSends(0)
+	if n := len(w.all()); n != 0 {
+		t.Errorf("%d records", n)
+	}
 }
 
 // own are the header lines that the fence or the connection adds to an answer.

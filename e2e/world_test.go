@@ -37,6 +37,7 @@ type settings struct {
 	wait    string // 1s
 	drain   string
 	level   string // info
+	tenants string // default
 	socket  bool
 	limit   string // reconcile.lookupTimeout, 2s
 	gateway []use
@@ -101,7 +102,7 @@ func (s settings) yaml(dir string) string {
 	if s.socket {
 		fmt.Fprintf(&b, "  socket: %q\n", filepath.Join(dir, "s"))
 	}
-	fmt.Fprintf(&b, "tenants: [default, other]\n")
+	fmt.Fprintf(&b, "tenants: [%s]\n", or(s.tenants, "default"))
 	fmt.Fprintf(&b, "lease: {ttl: %s, margin: 200ms}\n", or(s.lease, "10s"))
 	fmt.Fprintf(&b, "wait: %s\nattempts: 10\n", or(s.wait, "1s"))
 	if s.drain != "" {

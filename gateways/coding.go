@@ -39,29 +39,30 @@ func plainBody(a *claims.Answer) ([]byte, bool) {
 	case 0:
 		return a.Body, true
 	case 1:
-		return inflated(codings[0], a.Body)
+		return inflated(codings[0], a.Body, maxInflated)
 	}
 	return nil, false
 }
 
-func inflated(coding string, body []byte) ([]byte, bool) {
+// inflated undoes a coding, if what comes of it has at most limit bytes.
+func inflated(coding string, body []byte, limit int64) ([]byte, bool) {
 	switch coding {
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(bytes.NewReader(body))
 		if err != nil {
 			return nil, false
 		}
-		return bounded(z)
+		return bounded(z, limit)
 	case "deflate":
 		// zlib by the letter; some servers send bare deflate.
 		if z, err := zlib.NewReader(bytes.NewReader(body)); err == nil {
-			if out, ok := bounded(z); ok {
+			if out, ok := bounded(z, limit); ok {
 				return out, true
 			}
 		}
-		return bounded(flate.NewReader(bytes.NewReader(body)))
+		return bounded(flate.NewReader(bytes.NewReader(body)), limit)
 	case "br":
-		return bounded(brotli.NewReader(bytes.NewReader(body)))
+		return bounded(brotli.NewReader(bytes.NewReader(body)), limit)
 	case "zstd":
 		z, err := zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInflated+1),
 			zstd.WithDecoderMaxWindow(8<<20)) // RFC 9659
@@ -69,12 +70,12 @@ func inflated(coding string, body []byte) ([]byte, bool) {
 			return nil, false
 		}
 		defer z.Close()
-		return bounded(z)
+		return bounded(z, limit)
 	}
 	return nil, false
 }
 
-func bounded(r io.Reader) ([]byte, bool) {
-	out, err := io.ReadAll(io.LimitReader(r, maxInflated+1))
-	return out, err == nil && len(out) <= maxInflated
+func bounded(r io.Reader, limit int64) ([]byte, bool) {
+	out, err := io.ReadAll(io.LimitReader(r, limit+1))
+	return out, err == nil && int64(len(out)) <= limit
 }

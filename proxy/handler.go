@@ -246,6 +246,8 @@ func (x *exchange) early(routed bool) *claims.Refusal {
 		return &claims.Refusal{Reason: claims.WrongTenant, Detail: "this sidecar does not serve the tenant"}
 	case x.tags.Any && !routed:
 		return bad("gateway %s declares no route for %s of this path", x.gateway.Name, x.r.Method)
+	case x.tags.Any && routed && x.match.Flaw() != "":
+		return bad("%s", x.match.Flaw())
 	case x.tags.Any && x.gateway.Tokens == gateways.TokensRequired && x.tags.Token.IsZero():
 		return bad("gateway %s serves no calls without a %s header", x.gateway.Name, HeaderToken)
 	}
