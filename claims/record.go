@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -241,9 +242,7 @@ func (r *Record) Clone() Record {
 	c.Answer = r.Answer.Clone()
 	if r.Facts.Lookup != nil {
 		c.Facts.Lookup = make(map[string]string, len(r.Facts.Lookup))
-		for k, v := range r.Facts.Lookup {
-			c.Facts.Lookup[k] = v
-		}
+		maps.Copy(c.Facts.Lookup, r.Facts.Lookup)
 	}
 	if r.Review != nil {
 		v := *r.Review

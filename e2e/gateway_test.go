@@ -283,11 +283,11 @@ func (g *rawGateway) sends(method string) (cs []*rawCall) {
 func (g *rawGateway) wantSends(n int) {
 	g.t.Helper()
 	if got := g.sends(""); len(got) != n {
-		lines := ""
+		var lines strings.Builder
 		for _, c := range got {
-			lines += "\n" + c.line + " on connection " + strconv.Itoa(c.nth)
+			lines.WriteString("\n" + c.line + " on connection " + strconv.Itoa(c.nth))
 		}
-		g.t.Errorf("the gateway got %d sends, want %d:%s", len(got), n, lines)
+		g.t.Errorf("the gateway got %d sends, want %d:%s", len(got), n, lines.String())
 	}
 }
 

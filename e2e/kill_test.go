@@ -3,9 +3,12 @@ package e2e
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways/sandbox"
@@ -100,25 +103,51 @@ func beforeSettle(r *rig) func() {
 // lock takes the SQLite file's write lock.
 func lock(t *testing.T, w *world) (unlock func()) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.dir, "fence.db")+"?mode=rw&_pragma=busy_timeout(10000)")
+	end, err := begin(w, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
-	c, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
+	w.locked = true
 	return func() {
 		t.Helper()
-		if _, err := c.ExecContext(context.Background(), "ROLLBACK"); err != nil {
+		w.locked = false
+		if err := end(); err != nil {
 			t.Fatal(err)
 		}
-		c.Close()
 	}
+}
+
+// writable reports whether a writer gets the file's lock within a second.
+func writable(t *testing.T, w *world) bool {
+	t.Helper()
+	end, err := begin(w, time.Second)
+	if err == nil {
+		err = end()
+	}
+	if err != nil && !strings.Contains(err.Error(), "SQLITE_BUSY") {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// begin starts a write transaction; end rolls it back.
+func begin(w *world, patience time.Duration) (end func() error, err error) {
+	db, err := sql.Open("sqlite", fmt.Sprintf("file:%s?mode=rw&_pragma=busy_timeout(%d)", filepath.Join(w.dir, "fence.db"), patience.Milliseconds()))
+	if err != nil {
+		return nil, err
+	}
+	c, err := db.Conn(context.Background())
+	if err == nil {
+		_, err = c.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return func() error {
+		_, err := c.ExecContext(context.Background(), "ROLLBACK")
+		return errors.Join(err, c.Close(), db.Close())
+	}, nil
 }
 
 // check is what must hold however the story went: one charge, its answer given everywhere, nothing left open.
@@ -272,4 +301,24 @@ func TestStop_leaseOnly(t *testing.T) {
 	r.w.wantState(rigKey, claims.StateOpen)
 	got := insist(t, r.call, "stripe", r.b)
 	r.check(points[0], got, r.b)
+}
+
+// TestStop_withWriteLock: what holds the store's write lock freezes. Nobody can claim, so that nothing is sent; once it
+// goes on, or is gone, so does everybody.
+func TestStop_withWriteLock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "2s")
+	unlock := lock(t, r.w) // it does not matter who holds it
+	r.b.leaseOver()
+	for range 3 {
+		p := send(r.b.at("stripe"), r.call)
+		if s := p.slug(); p.status != 503 || s != "instance-lease-lost" && s != "store-unavailable" {
+			t.Errorf("without a store: %s", p)
+		}
+	}
+	if n := len(r.gateway.Sends("POST")); n != 0 {
+		t.Errorf("%d sends without a claim", n)
+	}
+	unlock()
+	r.check(points[0], insist(t, r.call, "stripe", r.b), r.b)
 }

@@ -146,8 +146,17 @@ func (s *sidecar) kill() {
 	s.wait()
 }
 
-// stop freezes the process and returns when the kernel says so.
+// stop freezes the process, at an instant at which it does not hold the store's write lock: whoever freezes with that lock
+// stops every writer of the file for as long as it is frozen, which is SQLite's way and not what is tested here.
 func (s *sidecar) stop() {
+	s.t.Helper()
+	for s.freeze(); !s.w.locked && !writable(s.t, s.w); s.freeze() {
+		s.resume()
+	}
+}
+
+// freeze returns when the kernel says that the process is stopped.
+func (s *sidecar) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
 	s.stopped = true

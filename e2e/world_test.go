@@ -123,6 +123,7 @@ type world struct {
 	t           *testing.T
 	dir, config string
 	store       *sqlite.Store // this process's own view of the file
+	locked      bool          // the test has the file's write lock
 }
 
 // newWorld writes the configuration and migrates the store.

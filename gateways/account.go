@@ -113,7 +113,7 @@ func (g *Gateway) account(in Inbound, realm string) (party, error) {
 
 // accountRest joins the values of the account headers, each escaped, so that LookupHeader can split them again.
 func (g *Gateway) accountRest(in Inbound) (string, error) {
-	rest := ""
+	var rest strings.Builder
 	for _, h := range g.AccountHeaders {
 		v, err := single(in.Header, h)
 		if err != nil {
@@ -122,9 +122,9 @@ func (g *Gateway) accountRest(in Inbound) (string, error) {
 		if strings.ContainsFunc(v, unicode.IsControl) {
 			return "", &BadRequest{Detail: "header " + h + " has a control character"}
 		}
-		rest += "/" + url.PathEscape(v)
+		rest.WriteString("/" + url.PathEscape(v))
 	}
-	return strings.TrimRight(rest, "/"), nil
+	return strings.TrimRight(rest.String(), "/"), nil
 }
 
 // single is the value of a header that may stand once; "" without one.

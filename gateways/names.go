@@ -63,7 +63,7 @@ func (b body) names() (names []string) {
 			names = append(names, jsonNames(json.NewDecoder(bytes.NewReader(b.raw)), "", 0)...)
 		}
 		// Quoted texts: names of multipart parts.
-		for _, part := range bytes.Split(b.raw, []byte{'"'}) {
+		for part := range bytes.SplitSeq(b.raw, []byte{'"'}) {
 			if len(part) < maxParam {
 				names = append(names, string(part))
 			}

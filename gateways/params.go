@@ -46,7 +46,7 @@ func (m Match) params(b body) (map[string]string, error) {
 
 // missing is the first of the names that the call had and that are not stored; "" if there is none.
 func missing(lookup map[string]string, names []string) string {
-	for _, n := range strings.Split(lookup[notKept], ":") {
+	for n := range strings.SplitSeq(lookup[notKept], ":") {
 		if n != "" && slices.Contains(names, n) {
 			return n
 		}

@@ -1,5 +1,7 @@
 package gateways
 
+import "slices"
+
 import "strings"
 
 // Flaw says why a matched request must be refused before its body is read; "": it need not. The text is for the app.
@@ -18,10 +20,8 @@ func (m Match) spelling(path string) string {
 		if _, ok := r.match(raw); ok {
 			continue // the path as declared, with another method
 		}
-		for _, plain := range plainForms(path) {
-			if r.like(plain) {
-				return "the path is another spelling of route " + r.Name
-			}
+		if slices.ContainsFunc(plainForms(path), r.like) {
+			return "the path is another spelling of route " + r.Name
 		}
 	}
 	return ""

@@ -71,8 +71,8 @@ func strange(v reflect.Value, odd string) {
 	case v.Kind() == reflect.Map:
 		v.SetMapIndex(reflect.ValueOf("k"+odd), reflect.ValueOf("v"+odd))
 	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[claims.Key]():
-		for i := range v.NumField() {
-			strange(v.Field(i), odd)
+		for _, field := range v.Fields() {
+			strange(field, odd)
 		}
 	}
 }

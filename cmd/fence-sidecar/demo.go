@@ -130,7 +130,7 @@ func (s *story) crash(ctx context.Context) error {
 	}
 	s.say("A is killed (SIGKILL)")
 	if err := <-lost; err == nil {
-		return errors.New("A answered although it was killed")
+		return errors.New("sidecar A answered although it was killed")
 	}
 	s.say("the app's connection breaks: was the customer charged?")
 	s.gateway.Release("hold")
