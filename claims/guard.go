@@ -53,6 +53,17 @@ func ScopeKey(tenant, id string) string {
 	return encodeURIComponent(tenant) + ":" + encodeURIComponent(id)
 }
 
+// CheckScope lets application scopes and the instances' own pass; anything else is ErrBadScope.
+func CheckScope(scope string) error {
+	if id, ok := strings.CutPrefix(scope, InstancePrefix); ok && id != "" {
+		return nil
+	}
+	if _, _, err := SplitScope(scope); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadScope, err)
+	}
+	return nil
+}
+
 // SplitScope is the inverse of ScopeKey; it refuses text that ScopeKey would not have made.
 func SplitScope(scope string) (tenant, id string, err error) {
 	t, i, ok := strings.Cut(scope, ":")

@@ -77,6 +77,38 @@ type Sweep struct {
 	Base, Max time.Duration
 }
 
+// Backoff is how long a call is left alone after so many checks since its last write: Base doubled with every one, at most
+// Max (no Max: Base).
+func (s Sweep) Backoff(checks int) time.Duration {
+	if s.Max <= 0 {
+		return s.Base
+	}
+	d := s.Base
+	for range checks {
+		if d >= s.Max/2 {
+			return s.Max
+		}
+		d *= 2
+	}
+	return min(d, s.Max)
+}
+
+// CheckWrites refuses what no caller of Swap may ask for; that is a caller's mistake, no refusal by a store's rules.
+func CheckWrites(writes []Write) error {
+	if len(writes) < 1 || len(writes) > 2 {
+		return fmt.Errorf("swap of %d records, want one or two", len(writes))
+	}
+	if len(writes) == 2 && writes[0].Next.Key == writes[1].Next.Key {
+		return fmt.Errorf("swap names %s twice", writes[0].Next.Key)
+	}
+	for _, w := range writes {
+		if st := w.Next.State; st == None || !st.Readable() {
+			return fmt.Errorf("swap of %s to state %q", w.Next.Key, st)
+		}
+	}
+	return nil
+}
+
 // Store keeps calls. Every method is one transaction of one database; times are the store's.
 //
 // An error that Refused does not report means perhaps applied: read again before deciding anything.

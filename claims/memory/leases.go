@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -12,7 +11,7 @@ import (
 
 // Acquire implements claims.Leases. With ErrHeld and ErrFinished it also returns the lease that stands in the way.
 func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Duration) (claims.Lease, error) {
-	if err := checkScope(scope); err != nil {
+	if err := claims.CheckScope(scope); err != nil {
 		return claims.Lease{}, err
 	}
 	if ttl <= 0 {
@@ -37,17 +36,6 @@ func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Dura
 	s.data.Leases[scope] = &Lease{Token: g.Token, Holder: holder, Expiry: now.Store.Add(ttl)}
 	s.data.log(g, event, holder, now)
 	return s.data.lease(scope, now), nil
-}
-
-// checkScope lets application scopes and the instances' own pass.
-func checkScope(scope string) error {
-	if id, ok := strings.CutPrefix(scope, claims.InstancePrefix); ok && id != "" {
-		return nil
-	}
-	if _, _, err := claims.SplitScope(scope); err != nil {
-		return fmt.Errorf("%w: %w", claims.ErrBadScope, err)
-	}
-	return nil
 }
 
 // Renew implements claims.Leases.

@@ -93,7 +93,7 @@ func (s *Store) Get(ctx context.Context, key claims.Key, guard claims.Guard) (cl
 
 // Swap implements claims.Store.
 func (s *Store) Swap(ctx context.Context, cond claims.Condition, writes ...claims.Write) (claims.Swapped, error) {
-	if err := check(writes); err != nil {
+	if err := claims.CheckWrites(writes); err != nil {
 		return claims.Swapped{}, err
 	}
 	now, err := s.enter(ctx)
@@ -127,22 +127,6 @@ func (s *Store) Swap(ctx context.Context, cond claims.Condition, writes ...claim
 		out.Records[i] = r.Clone()
 	}
 	return out, nil
-}
-
-// check refuses what no caller may ask for; it is no refusal of the store's rules.
-func check(writes []claims.Write) error {
-	if len(writes) < 1 || len(writes) > 2 {
-		return fmt.Errorf("swap of %d records, want one or two", len(writes))
-	}
-	if len(writes) == 2 && writes[0].Next.Key == writes[1].Next.Key {
-		return fmt.Errorf("swap names %s twice", writes[0].Next.Key)
-	}
-	for _, w := range writes {
-		if st := w.Next.State; st == claims.None || !st.Readable() {
-			return fmt.Errorf("swap of %s to state %q", w.Next.Key, st)
-		}
-	}
-	return nil
 }
 
 // Keyring implements claims.Backend.

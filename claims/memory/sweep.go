@@ -29,26 +29,11 @@ func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key
 	})
 	var keys []claims.Key
 	for _, c := range due[:min(len(due), max(sweep.Limit, 0))] {
-		c.Record.NextCheck = now.Store.Add(backoff(sweep, c.Checks))
+		c.Record.NextCheck = now.Store.Add(sweep.Backoff(c.Checks))
 		c.Checks++
 		keys = append(keys, c.Record.Key)
 	}
 	return keys, nil
-}
-
-// backoff is Base doubled with every earlier check, at most Max (no Max: Base).
-func backoff(s claims.Sweep, checks int) time.Duration {
-	if s.Max <= 0 {
-		return s.Base
-	}
-	d := s.Base
-	for range checks {
-		if d >= s.Max/2 {
-			return s.Max
-		}
-		d *= 2
-	}
-	return min(d, s.Max)
 }
 
 func compareKeys(a, b claims.Key) int {

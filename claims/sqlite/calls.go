@@ -32,7 +32,7 @@ func (s *Store) Get(ctx context.Context, key claims.Key, guard claims.Guard) (v 
 
 // Swap implements claims.Store.
 func (s *Store) Swap(ctx context.Context, cond claims.Condition, writes ...claims.Write) (claims.Swapped, error) {
-	if err := check(writes); err != nil {
+	if err := claims.CheckWrites(writes); err != nil {
 		return claims.Swapped{}, err
 	}
 	var out claims.Swapped
@@ -44,22 +44,6 @@ func (s *Store) Swap(ctx context.Context, cond claims.Condition, writes ...claim
 		return claims.Swapped{}, err // out may still be written to
 	}
 	return out, err
-}
-
-// check refuses what no caller may ask for; it is no refusal of the store's rules.
-func check(writes []claims.Write) error {
-	if len(writes) < 1 || len(writes) > 2 {
-		return fmt.Errorf("swap of %d records, want one or two", len(writes))
-	}
-	if len(writes) == 2 && writes[0].Next.Key == writes[1].Next.Key {
-		return fmt.Errorf("swap names %s twice", writes[0].Next.Key)
-	}
-	for _, w := range writes {
-		if err := readable(string(w.Next.State)); err != nil {
-			return fmt.Errorf("swap of %s: %w", w.Next.Key, err)
-		}
-	}
-	return nil
 }
 
 // swap reads all that can refuse before it writes anything.
@@ -234,27 +218,12 @@ func (t *tx) unsettled(sweep claims.Sweep) ([]claims.Key, error) {
 	}
 	for i, k := range keys {
 		err := t.change(`UPDATE calls SET next_check = ?, checks = checks + 1 WHERE tenant = ? AND call_key = ?`,
-			now+int64(backoff(sweep, checks[i])), []byte(k.Tenant), []byte(k.Call))
+			now+int64(sweep.Backoff(checks[i])), []byte(k.Tenant), []byte(k.Call))
 		if err != nil {
 			return nil, fmt.Errorf("sqlite store: sweep of %s: %w", k, err)
 		}
 	}
 	return keys, nil
-}
-
-// backoff is Base doubled with every earlier check, at most Max (no Max: Base).
-func backoff(s claims.Sweep, checks int) time.Duration {
-	if s.Max <= 0 {
-		return s.Base
-	}
-	d := s.Base
-	for range checks {
-		if d >= s.Max/2 {
-			return s.Max
-		}
-		d *= 2
-	}
-	return min(d, s.Max)
 }
 
 // Prune implements claims.Store: the longest unwritten first. Evidence that was read loses its answers too.

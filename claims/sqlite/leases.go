@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -74,7 +73,7 @@ func (t *tx) standing(g claims.Guard) (claims.GuardView, error) {
 
 // Acquire implements claims.Leases. With ErrHeld and ErrFinished it also returns the lease that stands in the way.
 func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Duration) (claims.Lease, error) {
-	if err := checkScope(scope); err != nil {
+	if err := claims.CheckScope(scope); err != nil {
 		return claims.Lease{}, err
 	}
 	if ttl <= 0 {
@@ -134,17 +133,6 @@ func (t *tx) log(scope string, l lease, event string) error {
 		scope, int64(l.token), event, l.holder, t.now.Store.UnixNano(), t.now.Wall.UnixNano())
 	if err != nil {
 		return fmt.Errorf("sqlite store: log of lease %s: %w", scope, err)
-	}
-	return nil
-}
-
-// checkScope lets application scopes and the instances' own pass.
-func checkScope(scope string) error {
-	if id, ok := strings.CutPrefix(scope, claims.InstancePrefix); ok && id != "" {
-		return nil
-	}
-	if _, _, err := claims.SplitScope(scope); err != nil {
-		return fmt.Errorf("%w: %w", claims.ErrBadScope, err)
 	}
 	return nil
 }
