@@ -22,24 +22,48 @@ func Load(data []byte, file string) (*Gateway, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: has %d bytes, at most %d are allowed", file, len(data), maxFile)
 	}
-	var tree any
-	if err := yaml.UnmarshalWithOptions(data, &tree); err != nil {
-		return nil, fmt.Errorf("%s: not YAML: %s", file, oneLine(err))
-	}
-	if err := check(tree, reflect.TypeFor[Gateway](), ""); err != nil {
+	tree, err := parse(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	g, err := extended(tree)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if err := yaml.UnmarshalWithOptions(data, g, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("%s: %s", file, oneLine(err))
+	if err := fill(data, tree, g); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if err := g.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return g, nil
+}
+
+// Decode reads YAML strictly into the struct that v points to; what the text does not say stays as it is. The error is one
+// line: field, value, what is allowed. A value in a place where a secret may stand is not repeated.
+func Decode(data []byte, v any) error {
+	tree, err := parse(data)
+	if err != nil || tree == nil { // nothing is said
+		return err
+	}
+	return fill(data, tree, v)
+}
+
+func parse(data []byte) (tree any, err error) {
+	if err := yaml.UnmarshalWithOptions(data, &tree); err != nil {
+		return nil, fmt.Errorf("not YAML: %s", oneLine(err))
+	}
+	return tree, nil
+}
+
+func fill(data []byte, tree, v any) error {
+	if err := check(tree, reflect.TypeOf(v).Elem(), ""); err != nil {
+		return err
+	}
+	if err := yaml.UnmarshalWithOptions(data, v, yaml.Strict()); err != nil {
+		return errors.New(oneLine(err))
+	}
+	return nil
 }
 
 // extended is what a file starts from: a built-in gateway, or nothing.
@@ -125,7 +149,7 @@ func checkScalar(v any, t reflect.Type, path string) error {
 		return wrong(path, v, "a text (in quotes)")
 	case t.Kind() == reflect.Bool && kind != reflect.Bool:
 		return wrong(path, v, "true or false")
-	case (t.Kind() == reflect.Int || t.Kind() == reflect.Int64) && !number:
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64 && !number:
 		return wrong(path, v, "a whole number")
 	}
 	return nil

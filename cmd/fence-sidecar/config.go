@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
@@ -126,24 +124,14 @@ func loadConfig(file string) (*Config, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	c := defaults()
-	err = yaml.UnmarshalWithOptions(b, &c, yaml.Strict())
-	c.file = file // an empty document takes everything back, this too
-	if err != nil {
-		if bad := misfit(b); bad != "" {
-			return nil, c.errorf("%s", bad)
-		}
-		return nil, c.errorf("%s", oneLine(err))
+	c.file = file
+	if err := gateways.Decode(b, &c); err != nil {
+		return nil, c.errorf("%w", err)
 	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	return &c, nil
-}
-
-// oneLine is a YAML error's first line: position and message, without the source, which may hold a secret.
-func oneLine(err error) string {
-	first, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
-	return first
 }
 
 func (c *Config) errorf(format string, args ...any) error {
