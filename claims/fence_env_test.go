@@ -51,7 +51,12 @@ func bubble(t *testing.T, f func(w *world)) {
 
 func (w *world) process(name string) *process {
 	w.t.Helper()
-	p := &process{clock: newBent()}
+	return w.processOn(name, newBent())
+}
+
+func (w *world) processOn(name string, clock *bent) *process {
+	w.t.Helper()
+	p := &process{clock: clock}
 	log := slog.New(slog.DiscardHandler)
 	p.inst = claims.NewInstance(w.tap, p.clock.read, w.times, name, log)
 	if err := p.inst.Take(w.run); err != nil {

@@ -310,3 +310,36 @@ func TestInstanceClosedBetweenReadAndClaim(t *testing.T) {
 		}
 	})
 }
+
+// TestField_R51_hostClock: the host's clock is wrong by five minutes, either way, from before the start. Expiry is the
+// store's matter and trust counts differences, so nothing changes: a process that stands still over its lease between
+// claim and send does not send, and another one charges once.
+func TestField_R51_hostClock(t *testing.T) {
+	for name, off := range map[string]time.Duration{"fast": 5 * time.Minute, "slow": -5 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				a := w.off("a", off)
+				w.gw.before = func(claims.Pass) { w.gw.before = nil; time.Sleep(33 * time.Second) } // stands still
+				wantRefusal(t, a.fence.Do(context.Background(), w.call("k")), claims.NotSent, claims.Unknown)
+				w.sends(0)
+				if r := a.fence.Do(context.Background(), w.call("k")); r.Refusal == nil || r.Refusal.Reason != claims.LeaseLost {
+					t.Errorf("it goes on without its lease: %+v", r)
+				}
+				b := w.off("b", -off)
+				wantAnswer(t, b.fence.Do(context.Background(), w.call("k")), claims.SourceSent, claims.Succeeded, "paid gk:k")
+				w.sends(1)
+				w.executed("k", 1)
+				w.drain(a)
+				w.drain(b)
+			})
+		})
+	}
+}
+
+// off is another process, on a host whose wall clock is off.
+func (w *world) off(name string, by time.Duration) *process {
+	w.t.Helper()
+	clock := newBent()
+	clock.bend(0, 0, by)
+	return w.processOn(name, clock)
+}
