@@ -85,6 +85,9 @@ type Facts struct {
 	Credential string
 	Route      string
 	GatewayKey string // the idempotency key that the gateway sees
+	KeyPlace   string // where it stands: the same value in another place is another key
+	// LookupForm is a digest of how the call was to be found: a miss by another form proves nothing.
+	LookupForm string
 	Reference  string // what a lookup matches
 	// Retention is how long the gateway surely keeps the key (G3); 0: not declared.
 	Retention time.Duration

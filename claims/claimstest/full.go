@@ -24,7 +24,7 @@ func FullRecord(key claims.Key) claims.Record {
 		Sender: sender, Deadline: at(1).Store, Scope: app,
 		Fingerprint: claims.Fingerprint{KeyID: "k1", Canonical: 2, MAC: []byte{0, 1, 2, 0xff}},
 		Facts: claims.Facts{
-			Gateway: "stripe", Account: "acct_1", Endpoint: "https://api.example", Credential: "c0ffee", Route: "POST /v1/charges", GatewayKey: "gk", Reference: "ref",
+			Gateway: "stripe", Account: "acct_1", Endpoint: "https://api.example", Credential: "c0ffee", Route: "POST /v1/charges", GatewayKey: "gk", KeyPlace: "header X-Key", LookupForm: "f00d", Reference: "ref",
 			Retention: 24*time.Hour + 1, SettleAfter: 10*time.Minute + 1,
 			Lookup: map[string]string{"amount": "10.00", "currency": "EUR", "é": "ü"},
 		},

@@ -14,7 +14,7 @@ import (
 var columns = []string{
 	"tenant", "call_key", "version", "state", "revision", "attempt", "claim_id", "sender_scope", "sender_token", "deadline",
 	"scope", "fingerprint_key", "fingerprint_version", "fingerprint_mac",
-	"gateway", "account", "endpoint", "credential", "route", "gateway_key", "reference", "retention", "settle_after", "lookup",
+	"gateway", "account", "endpoint", "credential", "route", "gateway_key", "key_place", "lookup_form", "reference", "retention", "settle_after", "lookup",
 	"first_started_store", "first_started_wall", "attempts", "evidence", "unread", "answered", "reconciled", "payment",
 	"misses", "last_miss", "next_check", "review", "undo", "undoes",
 	"created_store", "created_wall", "updated_store", "updated_wall",
@@ -64,7 +64,7 @@ func values(r *claims.Record) ([]any, error) {
 		[]byte(r.Key.Tenant), []byte(r.Key.Call), r.Version, string(r.State), r.Revision, r.Attempt, r.Claim[:],
 		r.Sender.Scope, int64(r.Sender.Token), ns(r.Deadline),
 		r.Scope, r.Fingerprint.KeyID, r.Fingerprint.Canonical, r.Fingerprint.MAC,
-		f.Gateway, f.Account, f.Endpoint, f.Credential, f.Route, f.GatewayKey, f.Reference, int64(f.Retention), int64(f.SettleAfter), lookup,
+		f.Gateway, f.Account, f.Endpoint, f.Credential, f.Route, f.GatewayKey, f.KeyPlace, f.LookupForm, f.Reference, int64(f.Retention), int64(f.SettleAfter), lookup,
 		ns(r.FirstStarted.Store), ns(r.FirstStarted.Wall), attempts, evidence, bit(r.Unread()), bit(answered(r)),
 		bit(r.Reconciled), r.Payment,
 		r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, r.Undo, r.Undoes,
@@ -120,7 +120,7 @@ func (w *raw) scan(row scanner) error {
 	return row.Scan(&w.tenant, &w.call, &r.Version, &w.state, &r.Revision, &r.Attempt, &w.claim,
 		&r.Sender.Scope, &w.token, &w.deadline,
 		&r.Scope, &r.Fingerprint.KeyID, &r.Fingerprint.Canonical, &r.Fingerprint.MAC,
-		&f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.Reference, &w.retention, &w.settle, &w.lookup,
+		&f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.KeyPlace, &f.LookupForm, &f.Reference, &w.retention, &w.settle, &w.lookup,
 		&w.firstStore, &w.firstWall, &w.attempts, &w.evidence, &w.unread, &w.answered, &r.Reconciled, &r.Payment,
 		&r.Misses, &w.lastMiss, &w.nextCheck, &w.review, &r.Undo, &r.Undoes,
 		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall)

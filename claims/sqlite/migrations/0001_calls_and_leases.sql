@@ -41,6 +41,8 @@ CREATE TABLE calls (
   credential          TEXT    NOT NULL,
   route               TEXT    NOT NULL,
   gateway_key         TEXT    NOT NULL,
+  key_place           TEXT    NOT NULL,
+  lookup_form         TEXT    NOT NULL,
   reference           TEXT    NOT NULL,
   retention           INTEGER NOT NULL,
   settle_after        INTEGER NOT NULL,
