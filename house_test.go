@@ -91,6 +91,7 @@ var modules = map[string]string{
 	"github.com/prometheus/client_golang": "the metrics' text format and its rules, as every scraper expects them",
 	"github.com/sony/gobreaker/v2":        "a two-step circuit breaker: asked before the claim, told after the send",
 	"github.com/stripe/stripe-go/v85":     "the official SDK as a client in tests: its own retries are what must not charge twice",
+	"golang.org/x/sync":                   "singleflight: requests that wait for one call share its lookup",
 	"golang.org/x/sys":                    "socket options, file system types and clocks that package syscall lacks",
 	"modernc.org/sqlite":                  "SQLite without cgo, so that the binary stays static",
 }

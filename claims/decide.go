@@ -181,6 +181,7 @@ func claim(r Record, q Request, dead Guard) Decision {
 	next.Claim = q.Claim
 	next.Sender = q.Instance
 	next.Facts.Endpoint, next.Facts.Credential = q.Facts.Endpoint, q.Facts.Credential
+	next.Facts.KeyPlace, next.Facts.LookupForm = q.Facts.KeyPlace, q.Facts.LookupForm
 	if !slices.ContainsFunc(next.Attempts, Attempt.Counts) {
 		next.FirstStarted = Now{} // the gateway has never seen the key: its age begins with this claim
 	}
@@ -197,22 +198,27 @@ func claim(r Record, q Request, dead Guard) Decision {
 // keepIdle is how many attempts that count for nothing are kept beside those that matter.
 const keepIdle = 3
 
-// trim drops all but the newest attempts that surely did nothing and do not count, so that a record stays small however
-// often a gateway cannot be reached.
+// trim drops all but the newest of the attempts that surely did nothing, and of those that were told that the key is in use,
+// so that a record stays small however often a gateway cannot be reached or is asked.
 func trim(as []Attempt) []Attempt {
-	idle := 0
-	for _, a := range as {
-		if a.Outcome == NotExecuted && !a.Counts() {
-			idle++
+	out := slices.Clone(as)
+	for _, idle := range []func(Attempt) bool{
+		func(a Attempt) bool { return a.Outcome == NotExecuted && !a.Counts() },
+		func(a Attempt) bool { return a.Doubtful() && a.InUse }, // the newest keep the doubt
+	} {
+		n := 0
+		for _, a := range out {
+			if idle(a) {
+				n++
+			}
 		}
-	}
-	out := as[:0:0]
-	for _, a := range as {
-		if a.Outcome == NotExecuted && !a.Counts() && idle > keepIdle {
-			idle--
-			continue
-		}
-		out = append(out, a)
+		out = slices.DeleteFunc(out, func(a Attempt) bool {
+			if n <= keepIdle || !idle(a) {
+				return false
+			}
+			n--
+			return true
+		})
 	}
 	return out
 }
@@ -241,7 +247,8 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 	if why == NeedsReview {
 		return toReview(*r, detail)
 	}
-	if why == "" && q.Policy.Probe && !q.Probed && unanswered(r) && samePlace(r, q) && (dead.IsZero() || !v.Sender.Live()) {
+	pause := probePause(r, v.Now)
+	if why == "" && q.Policy.Probe && !q.Probed && unanswered(r) && samePlace(r, q) && (dead.IsZero() || !v.Sender.Live()) && pause <= 0 {
 		d := claim(*r, q, dead)
 		d.Probe = true
 		return d
@@ -250,14 +257,31 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 		return refuse(r, RetentionPassed, detail)
 	}
 	d := refuse(r, InDoubt, "the call was sent and its outcome is not known yet; the sidecar keeps asking the gateway")
-	d.Refusal.RetryAfter = 5 * time.Second
+	d.Refusal.RetryAfter = max(5*time.Second, pause)
 	return d
 }
 
-// samePlace reports whether a send would reach the gateway and the account that the doubt is about. Anywhere else the key
-// is a new one, and a repeat would be executed again.
+// probePause is how long the next probe has to wait, so that an app that repeats every second does not use up the attempts
+// before the gateway is back: nothing before the first one, then 5 s after the last attempt, doubled with each.
+func probePause(r *Record, now Now) time.Duration {
+	doubts := 0
+	for _, a := range r.Attempts {
+		if a.Doubtful() {
+			doubts++
+		}
+	}
+	if doubts < 2 {
+		return 0
+	}
+	last := r.Attempts[len(r.Attempts)-1].Started.Store
+	return last.Add(5 * time.Second << min(doubts-2, 5)).Sub(now.Store)
+}
+
+// samePlace reports whether a send would reach the gateway and the account that the doubt is about, with the same bytes.
+// Anywhere else, or in another form, the key is a new one, and a repeat would be executed again.
 func samePlace(r *Record, q Request) bool {
-	return r.Facts.Endpoint == q.Facts.Endpoint && r.Facts.Credential == q.Facts.Credential
+	return r.Facts.Endpoint == q.Facts.Endpoint && r.Facts.Credential == q.Facts.Credential && r.Facts.KeyPlace == q.Facts.KeyPlace &&
+		r.Facts.LookupForm == q.Facts.LookupForm
 }
 
 // unanswered reports whether a repeat could still bring an answer: the last attempt got none, or one of something between
@@ -296,11 +320,14 @@ func mayResend(r *Record, q Request, now Now) (Reason, string) {
 	if now.Store.Before(r.Updated.Store) || now.Wall.Before(r.Updated.Wall.Add(-margin)) {
 		return NeedsReview, "the store's clock is behind the record: how old the gateway's key is cannot be known"
 	}
-	counted, doubted := 0, false
+	counted, reached, doubted := 0, false, false
 	for _, a := range r.Attempts {
 		if a.Counts() {
-			counted++
+			reached = true
 			doubted = doubted || a.Proof != proofAnswer
+		}
+		if a.Counts() && !a.InUse { // "in use" used nothing up
+			counted++
 		}
 	}
 	if counted >= q.Policy.MaxAttempts {
@@ -309,7 +336,7 @@ func mayResend(r *Record, q Request, now Now) (Reason, string) {
 	switch {
 	case f.Retention == 0 && doubted:
 		return RetentionPassed, "the gateway declares no retention of its keys: nothing is sent again after a doubt"
-	case counted > 0 && f.Retention > 0 && now.Age(r.FirstStarted)+q.Policy.AttemptTimeout+margin >= f.Retention:
+	case reached && f.Retention > 0 && now.Age(r.FirstStarted)+q.Policy.AttemptTimeout+margin >= f.Retention:
 		return RetentionPassed, fmt.Sprintf("the gateway keeps its key for %s only: the same revision is not sent again", f.Retention)
 	}
 	return "", ""

@@ -161,6 +161,8 @@ func TestDecideUnknown(t *testing.T) {
 	for name, elsewhere := range map[string]func(*Request, *View){
 		"another address":    func(q *Request, _ *View) { q.Facts.Endpoint = "https://other.example" },
 		"another credential": func(q *Request, _ *View) { q.Facts.Credential = "c0ffee" },
+		"another key header": func(q *Request, _ *View) { q.Facts.KeyPlace = "header X-Key" },
+		"found another way":  func(q *Request, _ *View) { q.Facts.LookupForm = "f00d" },
 	} {
 		t.Run(name, func(t *testing.T) { wantRefused(t, decide(b, t0, elsewhere), InDoubt, Unknown) })
 	}
@@ -339,4 +341,31 @@ func TestDecideOtherForm(t *testing.T) {
 	b.r = d.Next
 	wantAction(t, decide(b, t0, now), Claim)
 	wantRefused(t, decide(b, t0, func(q *Request, _ *View) { q.Also = [][]byte{[]byte("x"), []byte("y")} }), KeyConflict, Unknown)
+}
+
+// TestProbesAreSpaced: an app that repeats at once does not use up the attempts; "in use" uses none up, however often, and
+// the record stays small and in doubt.
+func TestProbesAreSpaced(t *testing.T) {
+	b := fresh(t).claim(t0).settle(t0, lostWord).claim(t0).settle(t0, lostWord)
+	wantRefused(t, decide(b, at(4*time.Second)), InDoubt, Unknown)
+	if d := decide(b, at(4*time.Second)); d.Refusal.RetryAfter < time.Second {
+		t.Errorf("Retry-After %s", d.Refusal.RetryAfter)
+	}
+	wantAction(t, decide(b, at(5*time.Second)), Claim)
+	used := fresh(t).claim(t0).settle(t0, lostWord)
+	now := t0
+	for range 20 {
+		now = Now{Store: now.Store.Add(time.Minute), Wall: now.Wall.Add(time.Minute)}
+		d := decide(used, now)
+		if wantAction(t, d, Claim); !d.Probe {
+			t.Fatal("no probe")
+		}
+		used.claim(now).settle(now, keyInUse).want(StateUnknown)
+	}
+	if n := len(used.r.Attempts); n > 2*keepIdle+1 {
+		t.Errorf("%d attempts are kept", n)
+	}
+	if used.r.Attempts[0].Number != 1 || !used.r.Attempts[0].Doubtful() {
+		t.Error("the attempt that was in doubt first is gone")
+	}
 }

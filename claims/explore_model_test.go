@@ -385,7 +385,7 @@ func (w *xrules) reconcile(x *xstate, step xstep) {
 }
 
 func (w *xrules) apply(n *xstate) {
-	v := Verdict{Finding: Finding{Kind: n.v.kind}, Rules: w.rules(), Version: n.v.version, Asked: ticks(n.v.asked)}
+	v := Verdict{Looked: true, Finding: Finding{Kind: n.v.kind}, Rules: w.rules(), Version: n.v.version, Asked: ticks(n.v.asked)}
 	n.v = nil
 	if w.JudgeLate {
 		v.Asked = ticks(n.now)

@@ -314,9 +314,8 @@ func (r *round) finish(res Result) Result {
 		if fenced { // the caller must learn that it was superseded, also when it had sent
 			r.lease = "lost"
 		}
-		away := ref.Reason == StoreUnavailable || ref.Reason == LeaseLost
-		unread = fenced || away
-		if away && r.sends > 0 {
+		unread = fenced || ref.Reason == StoreUnavailable || ref.Reason == LeaseLost
+		if r.sends > 0 && saysUnsent(ref.Reason) {
 			res = refused(&Refusal{Reason: InDoubt, Detail: "the call was sent and its outcome is not known yet: " + ref.Detail, RetryAfter: time.Second})
 		}
 	}
@@ -334,6 +333,15 @@ func (r *round) finish(res Result) Result {
 		res.Lease = "live"
 	}
 	return res
+}
+
+// saysUnsent reports whether a refusal is read as "nothing was sent".
+func saysUnsent(why Reason) bool {
+	switch why {
+	case StoreUnavailable, LeaseLost, BreakerOpen, Draining, NotSent:
+		return true
+	}
+	return false
 }
 
 func leaseLost() *Refusal {

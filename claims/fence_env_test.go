@@ -94,7 +94,7 @@ func (w *world) lookup(ctx context.Context, p *process, k claims.Key) error {
 		return err
 	}
 	next, moved := claims.Apply(v.Record, claims.Verdict{
-		Finding: w.gw.find(v.Record.Facts), Rules: w.gw.rules, Version: v.Record.Version, Asked: v.Now,
+		Looked: true, Finding: w.gw.find(v.Record.Facts), Rules: w.gw.rules, Version: v.Record.Version, Asked: v.Now,
 	})
 	if !moved {
 		return nil

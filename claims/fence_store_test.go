@@ -261,7 +261,7 @@ func TestSettleAfterOthersFoundOut(t *testing.T) {
 					w.tap.set(func(tp *tap) { tp.onSwap = nil })
 					v, _ := w.mem.Get(context.Background(), claims.Key{Tenant: "shop", Call: "a"}, claims.Guard{})
 					next, moved := claims.Apply(v.Record, claims.Verdict{
-						Finding: claims.Finding{Kind: claims.FoundDone, Answer: found}, Version: v.Record.Version, Asked: v.Now,
+						Looked: true, Finding: claims.Finding{Kind: claims.FoundDone, Answer: found}, Version: v.Record.Version, Asked: v.Now,
 					})
 					if !moved {
 						t.Error("the verdict was not applied")

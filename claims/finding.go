@@ -48,6 +48,7 @@ type LookupRules struct {
 type Verdict struct {
 	Finding
 	Rules   LookupRules
+	Looked  bool // the gateway was asked; false: this process could not
 	Version int64
 	Asked   Now
 }

@@ -72,7 +72,8 @@ type Swapped struct {
 
 // Sweep asks for calls that somebody has to look at.
 type Sweep struct {
-	Limit int
+	Limit   int
+	Tenants []string // whose calls; none: everybody's
 	// A returned call's next check moves to now + Base doubled with every earlier check, at most Max.
 	Base, Max time.Duration
 }

@@ -93,7 +93,7 @@ func (b *build) late(now Now, n int, o Outcome, change ...func(*Evidence)) *buil
 
 func (b *build) verdict(now Now, k FindingKind, rules LookupRules) *build {
 	b.t.Helper()
-	next, moved := Apply(b.r, Verdict{Finding: Finding{Kind: k, Answer: nil, Reason: "seen"}, Rules: rules, Version: b.r.Version, Asked: now})
+	next, moved := Apply(b.r, Verdict{Looked: true, Finding: Finding{Kind: k, Answer: nil, Reason: "seen"}, Rules: rules, Version: b.r.Version, Asked: now})
 	if !moved {
 		b.t.Fatalf("verdict %s: nothing moved", k)
 	}

@@ -54,7 +54,7 @@ func Apply(r Record, v Verdict) (next Record, moved bool) {
 	if tooOld(&r, v) {
 		return review(r, "the outcome could not be found out in time: "+v.Reason), true
 	}
-	if r.Misses > 0 && (v.Kind == CouldNotTell || v.Kind == FoundFailed && v.Rules.FirstStored) { // only misses in a row prove absence
+	if r.Misses > 0 && v.Looked && (v.Kind == CouldNotTell || v.Kind == FoundFailed && v.Rules.FirstStored) { // only misses in a row prove absence
 		next.Misses, next.LastMiss = 0, time.Time{}
 		return next, true
 	}

@@ -12,7 +12,7 @@ func doubt(t *testing.T) *build { return fresh(t).claim(t0).settle(t0, lostWord)
 
 // apply applies a verdict that may move nothing.
 func (b *build) apply(now Now, k FindingKind, rules LookupRules, change ...func(*Verdict)) bool {
-	v := Verdict{Finding: Finding{Kind: k, Reason: "seen"}, Rules: rules, Version: b.r.Version, Asked: now}
+	v := Verdict{Looked: true, Finding: Finding{Kind: k, Reason: "seen"}, Rules: rules, Version: b.r.Version, Asked: now}
 	for _, f := range change {
 		f(&v)
 	}

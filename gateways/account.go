@@ -164,6 +164,35 @@ func (g *Gateway) accountOf(cred, hash string) (name string, unread error) {
 	return name, unread
 }
 
+// Owns reports whether an account, as Facts name it (what the account headers add does not count), is configured to have the
+// credential with this AccountHash: listed, or equal to its Credential's. The error says which secret could not be read: it
+// may have been the one.
+func (g *Gateway) Owns(account, credential, realm string) (bool, error) {
+	name, _, _ := strings.Cut(account, "/")
+	hit, unread := 0, error(nil)
+	for _, a := range g.Accounts {
+		if a.Name != name || credential == "" {
+			continue
+		}
+		hashes := append([]string{a.CredentialHash}, a.CredentialHashes...)
+		if !a.Credential.IsZero() {
+			v, err := a.Credential.Value()
+			if err != nil {
+				unread = fmt.Errorf("gateway %s: account %s: credential: %w", g.Name, a.Name, err)
+			} else {
+				hashes = append(hashes, AccountHash(realm, v))
+			}
+		}
+		for _, h := range hashes {
+			hit |= subtle.ConstantTimeCompare([]byte(h), []byte(credential))
+		}
+	}
+	if hit == 1 {
+		return true, nil
+	}
+	return false, unread
+}
+
 // LookupHeader returns the headers of a lookup for an account as Facts names it. false: no lookup credential serves it.
 // The error says which secret could not be read.
 func (g *Gateway) LookupHeader(account string) ([]claims.Field, bool, error) {

@@ -66,7 +66,7 @@ func TestCodings(t *testing.T) {
 			a.Body = []byte(code(string(a.Body)))
 			a.Header = append(a.Header, claims.Field{Name: "Content-Encoding", Value: coding})
 		}}
-		if f, err := g.AskAt(t.Context(), facts("payment_intents_create"), begun, later, s.ask); err != nil || f.Kind != claims.FoundDone {
+		if f, err := g.AskAt(t.Context(), facts("payment_intents_create"), begun, asked, s.ask); err != nil || f.Kind != claims.FoundDone {
 			t.Errorf("%s: %+v %v", coding, f, err)
 		}
 	}

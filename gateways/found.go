@@ -30,6 +30,20 @@ func (q *query) read(it item, ours, none bool) claims.Finding {
 	return cannotTell("the object's state is not listed")
 }
 
+// reading is what one match shows, and its id; "": not known.
+type reading struct {
+	claims.Finding
+	id string
+}
+
+// each reads an item of a list that carries our reference.
+func (q *query) each(it item) claims.Finding {
+	if !allHold(q.l.Each, it.doc) {
+		return cannotTell("the found item is not of the declared form")
+	}
+	return q.read(it, true, false)
+}
+
 // called reports whether the call was as the case says.
 func (q *query) called(c Case) bool {
 	for name, texts := range c.Call {
@@ -105,21 +119,24 @@ func (q *query) answer(it item) *claims.Answer {
 	}
 }
 
-// conclude puts all matches together: one success counts, two contradict each other, and nothing hides a doubt.
-func (q *query) conclude(hits []claims.Finding) claims.Finding {
-	var done, failed, doubt, missed []claims.Finding
+// conclude puts all matches together: one success counts, two contradict each other, and nothing hides a doubt. An object
+// that is listed twice (pages shift while they are read) is one; its last reading counts.
+func (q *query) conclude(hits []reading) claims.Finding {
+	var done []reading
+	var failed, doubt, missed []claims.Finding
 	for _, h := range hits {
 		switch h.Kind {
 		case claims.Contradiction:
-			return h
+			return h.Finding
 		case claims.FoundDone:
+			done = slices.DeleteFunc(done, func(d reading) bool { return h.id != "" && d.id == h.id })
 			done = append(done, h)
 		case claims.FoundFailed:
-			failed = append(failed, h)
+			failed = append(failed, h.Finding)
 		case claims.Missed:
-			missed = append(missed, h)
+			missed = append(missed, h.Finding)
 		default:
-			doubt = append(doubt, h)
+			doubt = append(doubt, h.Finding)
 		}
 	}
 	switch {
@@ -128,7 +145,7 @@ func (q *query) conclude(hits []claims.Finding) claims.Finding {
 	case len(doubt) > 0:
 		return doubt[0]
 	case len(done) == 1:
-		return done[0]
+		return done[0].Finding
 	case len(failed) > 0:
 		return failed[0]
 	case len(missed) > 0:

@@ -228,6 +228,9 @@ type Lookup struct {
 	Items string `yaml:"items"`
 	// Is are conditions that every page (list, search) or the object (get) must meet, else the lookup cannot tell.
 	Is []Condition `yaml:"is"`
+	// Each are conditions that every matching item of a list or search must meet, else the lookup cannot tell: what would be
+	// no answer is no match either.
+	Each []Condition `yaml:"each"`
 	// ID points at the id in an item; a get compares it with the route's Param named by SameAs.
 	ID     string `yaml:"id"`
 	SameAs string `yaml:"sameAs"`

@@ -49,6 +49,8 @@ func TestLoadErrors(t *testing.T) {
 		{"kind: search", "kind: guess", `routes.charge.lookup.kind: "guess" is not allowed; allowed: list, get, search`},
 		{"misses: 3", "proves: true", `routes.charge.lookup.proves: "true" is not allowed; allowed: false for kind search`},
 		{"misses: 3", "misses: -1", `routes.charge.lookup.misses: "-1"`},
+		{"each: [{at: /id}", "each: [{at: id}", `routes.charge.lookup.each[0].at: "id"`},
+		{"kind: search\n      target: /charges?reference={reference}&from={since}\n      sinceFormat: rfc3339\n      items: /items", "kind: get\n      target: /charges/{reference}", "routes.charge.lookup.each: \"\" is not allowed; allowed: none for kind get"},
 		{"misses: 3", "window: 1m", `routes.charge.lookup.window: "1m0s"`},
 		{"misses: 3", "mises: 3", "routes[0].lookup.mises: no such field; allowed here: amount, answer"},
 		{"{reference}", "{refrence}", `routes.charge.lookup.target: "{refrence}"`},

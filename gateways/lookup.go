@@ -25,16 +25,18 @@ const (
 	maxOffset = 5 * time.Minute
 )
 
-// Ask is AskAt with the gateway's Now as the time of asking.
+// Ask is AskAt with the gateway's Now as the time of asking, on both clocks.
 func (g *Gateway) Ask(ctx context.Context, f claims.Facts, first claims.Now, ask Asker) (claims.Finding, error) {
-	return g.AskAt(ctx, f, first, g.now(), ask)
+	now := g.now()
+	return g.AskAt(ctx, f, first, claims.Now{Store: now, Wall: now}, ask)
 }
 
-// AskAt runs the route's lookup, all pages. first is the start of the revision's first attempt and asked the same clock's
-// time (wall) now: the gateway's Date header is compared with it, so that a bound by first holds on the gateway's clock.
+// AskAt runs the route's lookup, all pages. first is the start of the revision's first attempt and asked the same clocks'
+// time now: the gateway's Date header is compared with its wall clock, so that a bound by first holds on the gateway's
+// clock.
 //
 // The finding is CouldNotTell whenever anything is not as declared. The error is the Asker's, or nil.
-func (g *Gateway) AskAt(ctx context.Context, f claims.Facts, first claims.Now, asked time.Time, ask Asker) (claims.Finding, error) {
+func (g *Gateway) AskAt(ctx context.Context, f claims.Facts, first, asked claims.Now, ask Asker) (claims.Finding, error) {
 	r := g.route(f.Route)
 	if r == nil || r.Lookup == nil {
 		return cannotTell("the route declares no lookup"), nil
@@ -61,7 +63,7 @@ type query struct {
 	l     *Lookup
 	f     claims.Facts
 	first claims.Now
-	asked time.Time
+	asked claims.Now
 	begun time.Time
 	ask   Asker
 }
@@ -100,13 +102,26 @@ func (q *query) value(name string) string {
 		if q.first.Wall.IsZero() {
 			return ""
 		}
-		since := q.first.Wall.Add(-q.l.Window)
+		since := q.start().Add(-q.l.Window)
 		if q.l.SinceFormat == "rfc3339" {
 			return since.UTC().Format(time.RFC3339)
 		}
 		return strconv.FormatInt(since.Unix(), 10)
 	}
 	return q.f.Lookup[name]
+}
+
+// start is the earlier of two readings of the first attempt's start: what the wall clock showed then, and what it shows now
+// less the store time since. A wall clock that ran ahead then and was set right since must not hide the object.
+func (q *query) start() time.Time {
+	start := q.first.Wall
+	if q.first.Store.IsZero() || q.asked.Store.IsZero() {
+		return start
+	}
+	if t := q.asked.Wall.Add(-q.asked.Store.Sub(q.first.Store)); t.Before(start) {
+		return t
+	}
+	return start
 }
 
 // fetch asks one page. missing: a 404 that the lookup declares to be a miss.
@@ -154,7 +169,7 @@ func (q *query) clock(a *claims.Answer) (why string) {
 		return "the lookup's answer has no readable Date"
 	}
 	took := max(q.g.now().Sub(q.begun), 0)
-	if date.Before(q.asked.Add(-maxOffset)) || date.After(q.asked.Add(took+maxOffset)) || date.Before(q.first.Wall.Add(-maxOffset)) {
+	if date.Before(q.asked.Wall.Add(-maxOffset)) || date.After(q.asked.Wall.Add(took+maxOffset)) || date.Before(q.first.Wall.Add(-maxOffset)) {
 		return "the gateway's clock is more than 5m off"
 	}
 	return ""
@@ -173,7 +188,7 @@ func (q *query) get(ctx context.Context, target string) (claims.Finding, error) 
 	ours := q.l.Reference != "" && text(doc, q.l.Reference) == q.f.Reference
 	none := q.l.Reference != "" && text(doc, q.l.Reference) == ""
 	hit := q.read(item{raw: raw, doc: doc}, ours, none)
-	return q.conclude([]claims.Finding{hit}), nil
+	return q.conclude([]reading{{Finding: hit}}), nil
 }
 
 // item is one object of an answer.
@@ -183,7 +198,7 @@ type item struct {
 }
 
 func (q *query) list(ctx context.Context, target string) (claims.Finding, error) {
-	var hits []claims.Finding
+	var hits []reading
 	last := ""
 	for range q.pages() {
 		raw, doc, missing, why, err := q.fetch(ctx, q.page(target, last))
@@ -199,7 +214,7 @@ func (q *query) list(ctx context.Context, target string) (claims.Finding, error)
 		}
 		for _, it := range items {
 			if text(it.doc, q.l.Reference) == q.f.Reference {
-				hits = append(hits, q.read(it, true, false))
+				hits = append(hits, reading{q.each(it), text(it.doc, q.l.ID)})
 			}
 		}
 		next, more, ok := q.next(doc, items)

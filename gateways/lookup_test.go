@@ -16,6 +16,7 @@ var (
 	started = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	begun   = claims.Now{Store: started, Wall: started}
 	later   = started.Add(20 * time.Minute)
+	asked   = claims.Now{Store: later, Wall: later}
 )
 
 // script answers targets in order; it fails on one that is not expected.
@@ -103,7 +104,7 @@ func TestAskList(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &script{t: t, pages: tt.pages, date: later}
-			got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create", "amount", "1000", "currency", "eur"), begun, later, s.ask)
+			got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create", "amount", "1000", "currency", "eur"), begun, asked, s.ask)
 			if err != nil || got.Kind != tt.kind || tt.pay != "" && got.Payment != tt.pay || got.Reason == "" {
 				t.Errorf("%s %q (%s) %v", got.Kind, got.Payment, got.Reason, err)
 			}
@@ -121,7 +122,7 @@ func TestAskList(t *testing.T) {
 func TestAskTargets(t *testing.T) {
 	item := intent("pi_1", "REF", "succeeded", `,"x":1.50`)
 	s := &script{t: t, pages: []string{list(true, intent("pi_9", "A", "succeeded", "")), list(false, item)}, date: later}
-	got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create"), begun, later, s.ask)
+	got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create"), begun, asked, s.ask)
 	if err != nil || got.Kind != claims.FoundDone {
 		t.Fatalf("%+v %v", got, err)
 	}
@@ -174,13 +175,13 @@ func TestAskCannotTell(t *testing.T) {
 	}
 	for name, tt := range tests {
 		s := &script{t: t, pages: []string{list(false)}, date: later, mod: tt.mod}
-		got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create"), begun, later, s.ask)
+		got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create"), begun, asked, s.ask)
 		if err != nil || got.Kind != tt.kind {
 			t.Errorf("%s: %s (%s) %v", name, got.Kind, got.Reason, err)
 		}
 	}
 	ask := func(f claims.Facts, first claims.Now, s *script) (claims.Finding, error) {
-		return stripe(t).AskAt(t.Context(), f, first, later, s.ask)
+		return stripe(t).AskAt(t.Context(), f, first, asked, s.ask)
 	}
 	noRef := facts("payment_intents_create")
 	noRef.Reference = ""
@@ -201,7 +202,7 @@ func TestAskCannotTell(t *testing.T) {
 		t.Errorf("started an hour after the answer: %+v", got)
 	}
 	nothing := func(context.Context, string) (*claims.Answer, error) { return nil, nil }
-	if got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create"), begun, later, nothing); err != nil || got.Kind != claims.CouldNotTell {
+	if got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create"), begun, asked, nothing); err != nil || got.Kind != claims.CouldNotTell {
 		t.Errorf("%+v %v", got, err)
 	}
 }
@@ -221,11 +222,11 @@ func TestPageCap(t *testing.T) {
 	g.route("payment_intents_create").Lookup.Pages.Max = 2
 	paid := intent("pi_1", "REF", "succeeded", "")
 	s := &script{t: t, pages: []string{list(true, paid), list(true, intent("pi_2", "X", "succeeded", ""))}, date: later}
-	if got, _ := g.AskAt(t.Context(), facts("payment_intents_create"), begun, later, s.ask); got.Kind != claims.CouldNotTell {
+	if got, _ := g.AskAt(t.Context(), facts("payment_intents_create"), begun, asked, s.ask); got.Kind != claims.CouldNotTell {
 		t.Errorf("%+v", got)
 	}
 	s = &script{t: t, pages: []string{list(true, paid), list(true, intent("pi_2", "REF", "succeeded", ""))}, date: later}
-	if got, _ := g.AskAt(t.Context(), facts("payment_intents_create"), begun, later, s.ask); got.Kind != claims.Contradiction {
+	if got, _ := g.AskAt(t.Context(), facts("payment_intents_create"), begun, asked, s.ask); got.Kind != claims.Contradiction {
 		t.Errorf("%+v", got)
 	}
 }
@@ -282,7 +283,7 @@ func TestAskObject(t *testing.T) {
 			if strings.HasSuffix(tt.route, "capture") {
 				f.Lookup["amount"] = "5"
 			}
-			got, err := stripe(t).AskAt(t.Context(), f, begun, later, s.ask)
+			got, err := stripe(t).AskAt(t.Context(), f, begun, asked, s.ask)
 			if err != nil || got.Kind != tt.kind || tt.pay != "" && got.Payment != tt.pay {
 				t.Errorf("%s %q (%s) %v", got.Kind, got.Payment, got.Reason, err)
 			}
@@ -300,7 +301,7 @@ func TestAskGeneric(t *testing.T) {
 	f := facts("charge", "amount", "10", "currency", "eur")
 	f.Reference = "a b&c"
 	s.pages[0] = strings.Replace(s.pages[0], "REF", "a b&c", 1)
-	got, err := g.AskAt(t.Context(), f, begun, later, s.ask)
+	got, err := g.AskAt(t.Context(), f, begun, asked, s.ask)
 	if err != nil || got.Kind != claims.FoundDone || got.Answer.Status != 201 || got.Payment != "done" {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -309,11 +310,11 @@ func TestAskGeneric(t *testing.T) {
 	}
 	f.Lookup[appReference] = "app" // the app's own reference may name another call
 	s = &script{t: t, pages: s.pages, date: later}
-	if got, _ := g.AskAt(t.Context(), f, begun, later, s.ask); got.Kind != claims.CouldNotTell {
+	if got, _ := g.AskAt(t.Context(), f, begun, asked, s.ask); got.Kind != claims.CouldNotTell {
 		t.Errorf("an app's reference was believed: %+v", got)
 	}
 	s = &script{t: t, pages: []string{`{"items":[` + strings.Replace(item, "captured", "locked", 1) + `]}`}, date: later}
-	if got, _ := g.AskAt(t.Context(), facts("charge"), begun, later, s.ask); got.Kind != claims.CouldNotTell {
+	if got, _ := g.AskAt(t.Context(), facts("charge"), begun, asked, s.ask); got.Kind != claims.CouldNotTell {
 		t.Errorf("locked: %+v", got)
 	}
 	// A get by reference where a 404 is declared to be a miss.
@@ -323,11 +324,11 @@ func TestAskGeneric(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = &script{t: t, pages: []string{`{}`}, date: later, mod: func(a *claims.Answer) { a.Status = 404 }}
-	if got, _ := g.AskAt(t.Context(), facts("charge"), begun, later, s.ask); got.Kind != claims.Missed {
+	if got, _ := g.AskAt(t.Context(), facts("charge"), begun, asked, s.ask); got.Kind != claims.Missed {
 		t.Errorf("404: %+v", got)
 	}
 	s = &script{t: t, pages: []string{`<html>`}, date: later, mod: func(a *claims.Answer) { a.Status = 404 }}
-	if got, _ := g.AskAt(t.Context(), facts("charge"), begun, later, s.ask); got.Kind != claims.CouldNotTell {
+	if got, _ := g.AskAt(t.Context(), facts("charge"), begun, asked, s.ask); got.Kind != claims.CouldNotTell {
 		t.Errorf("a 404 of something else: %+v", got)
 	}
 }

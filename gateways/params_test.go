@@ -36,7 +36,7 @@ func TestParamKinds(t *testing.T) {
 			t.Errorf("%s: %s", body, d)
 		}
 		// The lookup compares the amount, so it cannot tell, and asks nothing.
-		if f, err := g.AskAt(t.Context(), c.Facts, begun, later, (&script{t: t}).ask); err != nil || f.Kind != claims.CouldNotTell {
+		if f, err := g.AskAt(t.Context(), c.Facts, begun, asked, (&script{t: t}).ask); err != nil || f.Kind != claims.CouldNotTell {
 			t.Errorf("%s: %+v %v", body, f, err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestParamKinds(t *testing.T) {
 	if d := cmp.Diff(map[string]string{notKept: "id"}, c.Facts.Lookup); d != "" {
 		t.Error(d)
 	}
-	if f, _ := g.AskAt(t.Context(), c.Facts, begun, later, (&script{t: t}).ask); f.Kind != claims.CouldNotTell {
+	if f, _ := g.AskAt(t.Context(), c.Facts, begun, asked, (&script{t: t}).ask); f.Kind != claims.CouldNotTell {
 		t.Errorf("%+v", f)
 	}
 	// An app's own reference is stored, so it is held to the same.
@@ -55,7 +55,8 @@ func TestParamKinds(t *testing.T) {
 	}
 }
 
-// TestHalfwayConfirm: an intent that was made and shall be confirmed by the same call is not done before it is.
+// TestHalfwayConfirm: an intent that was made and shall be confirmed by the same call is not done before it is; a canceled one
+// does not say whether it was.
 func TestHalfwayConfirm(t *testing.T) {
 	g := stripe(t)
 	for _, tt := range []struct {
@@ -67,6 +68,12 @@ func TestHalfwayConfirm(t *testing.T) {
 		{"true", "requires_payment_method", lastError, claims.FoundFailed},
 		{"true", "requires_action", "", claims.FoundDone},
 		{"true", "succeeded", "", claims.FoundDone},
+		{"true", "canceled", "", claims.CouldNotTell},
+		{"true", "canceled", lastError, claims.CouldNotTell},
+		{"TRUE", "canceled", "", claims.CouldNotTell},
+		{"false", "canceled", "", claims.FoundDone},
+		{"", "canceled", "", claims.FoundDone},
+		{"", "canceled", lastError, claims.FoundFailed},
 		{"TRUE", "requires_confirmation", "", claims.CouldNotTell},
 		{"true ", "requires_confirmation", "", claims.CouldNotTell}, // not stored
 		{"false", "requires_confirmation", "", claims.FoundDone},
@@ -75,7 +82,7 @@ func TestHalfwayConfirm(t *testing.T) {
 	} {
 		c := prepare(t, g, post("/v1/payment_intents", mediaForm, "amount=1000&currency=eur&confirm="+url.QueryEscape(tt.confirm)))
 		s := &script{t: t, pages: []string{list(false, intent("pi_1", c.Facts.Reference, tt.status, tt.rest))}, date: later}
-		if f, err := g.AskAt(t.Context(), c.Facts, begun, later, s.ask); err != nil || f.Kind != tt.kind {
+		if f, err := g.AskAt(t.Context(), c.Facts, begun, asked, s.ask); err != nil || f.Kind != tt.kind {
 			t.Errorf("confirm=%q, %s: %s (%s) %v", tt.confirm, tt.status, f.Kind, f.Reason, err)
 		}
 	}
@@ -92,7 +99,7 @@ func TestWholeCapture(t *testing.T) {
 			t.Error("a capture takes no metadata")
 		}
 		s := &script{t: t, pages: []string{`{"id":"ch_1","object":"charge","captured":true,"status":"succeeded",` + body + `}`}, date: later}
-		if f, _ := g.AskAt(t.Context(), c.Facts, begun, later, s.ask); f.Kind != want {
+		if f, _ := g.AskAt(t.Context(), c.Facts, begun, asked, s.ask); f.Kind != want {
 			t.Errorf("%s: %s (%s)", body, f.Kind, f.Reason)
 		}
 	}

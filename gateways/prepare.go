@@ -101,13 +101,14 @@ func (m Match) Prepare(in Inbound, id Identity) (Call, error) {
 		Endpoint:    strings.TrimSuffix(m.Gateway.BaseURL, "/"),
 		Credential:  p.hash,
 		Route:       m.Route.Name,
+		LookupForm:  m.Gateway.lookupForm(m.Route),
 		SettleAfter: first(m.Route.SettleAfter, m.Gateway.SettleAfter),
 	}
 	if key := m.Gateway.key(m.Route); key != nil {
 		if key.Field != "" && !b.without(key.Field).takes(key.Field) {
 			return Call{}, &BadRequest{Detail: fmt.Sprintf("the gateway's key goes into body field %s, and this body (%s) does not take it", key.Field, b.what())}
 		}
-		f.GatewayKey = id.derive("key", key.Shape)
+		f.GatewayKey, f.KeyPlace = id.derive("key", key.Shape), key.String()
 		f.Retention = first(m.Route.KeyRetention, m.Gateway.KeyRetention)
 	}
 	if f.Lookup, err = m.params(b); err != nil {

@@ -24,9 +24,12 @@ func TestFacts(t *testing.T) {
 	if !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(f.GatewayKey) || !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(f.Reference) {
 		t.Errorf("key %q, reference %q", f.GatewayKey, f.Reference)
 	}
-	f.GatewayKey, f.Reference = "", ""
+	if f.LookupForm == "" || f.LookupForm != stripe(t).LookupForm(f.Route) {
+		t.Errorf("lookup form %q", f.LookupForm)
+	}
+	f.GatewayKey, f.Reference, f.LookupForm = "", "", ""
 	want := claims.Facts{
-		Gateway: "stripe", Account: Unmapped, Endpoint: "https://api.stripe.com", Credential: AccountHash("realm", "sk_test_1"), Route: "payment_intents_create", Retention: 24 * time.Hour, SettleAfter: 10 * time.Minute,
+		Gateway: "stripe", Account: Unmapped, Endpoint: "https://api.stripe.com", Credential: AccountHash("realm", "sk_test_1"), Route: "payment_intents_create", KeyPlace: "header Idempotency-Key", Retention: 24 * time.Hour, SettleAfter: 10 * time.Minute,
 		Lookup: map[string]string{"amount": "1000", "currency": "eur"},
 	}
 	if d := cmp.Diff(want, f); d != "" || c.Effect != EffectMove || c.CanonicalVersion != CanonicalVersion {
@@ -37,7 +40,7 @@ func TestFacts(t *testing.T) {
 		t.Error(d)
 	}
 	c = prepare(t, stripe(t), Inbound{Method: "DELETE", Target: "/v1/customers/cus_1"})
-	if c.Facts.GatewayKey != "" || c.Facts.Retention != 0 || c.Facts.Reference != "" {
+	if c.Facts.GatewayKey != "" || c.Facts.KeyPlace != "" || c.Facts.LookupForm != "" || c.Facts.Retention != 0 || c.Facts.Reference != "" {
 		t.Errorf("keyless: %+v", c.Facts)
 	}
 }

@@ -76,14 +76,16 @@ func stripeCreate(name, path, object string, pay *Payment, cases []Case) *Route 
 		Params:    map[string]string{"amount": "body:amount", "currency": "body:currency"},
 		Answers:   stripeObject(object),
 		Payment:   pay,
-		Lookup:    stripeList(path+"?created%5Bgte%5D={since}&limit=100", cases),
+		Lookup:    stripeList(path+"?created%5Bgte%5D={since}&limit=100", object, cases),
 	}
 }
 
-func stripeList(target string, cases []Case) *Lookup {
+// stripeList: an item counts only if it would pass as the call's answer.
+func stripeList(target, object string, cases []Case) *Lookup {
 	return &Lookup{
 		Kind: KindList, Target: target, Items: "/data", ID: "/id",
 		Is:        when(is("/object", "list")),
+		Each:      when(is("/object", object), Condition{At: "/id"}, absent("/error"), absent("/deleted")),
 		Reference: "/metadata/fence_ref", Amount: "/amount", Currency: "/currency",
 		Cases: cases, Proves: true,
 		Pages:  &Pages{More: "/has_more", Param: "starting_after", Max: 100},
@@ -125,7 +127,8 @@ func intentCreate() *Route {
 }
 
 // intentCases: an intent that has an error and wants another method was declined; without one it was only created. If the
-// call also confirms, that is half of it, and the other half may be under way.
+// call also confirms, that is half of it, and the other half may be under way; one that was canceled does not say whether
+// it was confirmed before.
 func intentCases() []Case {
 	created := map[string][]string{"confirm": {"", "false"}}
 	return []Case{
@@ -133,8 +136,10 @@ func intentCases() []Case {
 		{When: when(is("/status", "requires_confirmation")), Call: created, Is: CaseDone},
 		{When: when(is("/status", "requires_payment_method"), absent("/last_payment_error")), Is: CaseBusy},
 		{When: when(is("/status", "requires_confirmation")), Is: CaseBusy},
-		{When: when(is("/status", "canceled"), absent("/last_payment_error")), Is: CaseDone},
-		{When: when(is("/status", "requires_payment_method", "canceled")), Is: CaseFailed},
+		{When: when(is("/status", "canceled"), absent("/last_payment_error")), Call: created, Is: CaseDone},
+		{When: when(is("/status", "canceled")), Call: created, Is: CaseFailed},
+		{When: when(is("/status", "canceled")), Is: CaseBusy},
+		{When: when(is("/status", "requires_payment_method")), Is: CaseFailed},
 		{When: when(is("/status", "succeeded", "requires_capture", "processing", "requires_action")), Is: CaseDone},
 	}
 }
@@ -223,7 +228,7 @@ func transferReversal() *Route {
 	r := stripeCreate("transfer_reversals_create", "/v1/transfers/{id}/reversals", "transfer_reversal", nil, allDone())
 	r.Payment = &Payment{At: "/object", Values: map[string]string{"transfer_reversal": "done"}}
 	r.Params = map[string]string{"id": "path:id", "amount": "body:amount"}
-	r.Lookup = stripeList("/v1/transfers/{id}/reversals?limit=100", allDone())
+	r.Lookup = stripeList("/v1/transfers/{id}/reversals?limit=100", "transfer_reversal", allDone())
 	return r
 }
 

@@ -97,6 +97,7 @@ func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 		p.want(pointer.MatchString(s), path+name, s, "a JSON pointer such as /data")
 	}
 	p.conditions(path+"is", l.Is)
+	p.conditions(path+"each", l.Each)
 	g.validateMatch(p, r, path)
 	p.cases(path+"cases", l)
 	p.want(l.Whole == "" || l.Amount != "", path+"whole", l.Whole, "none without amount")
@@ -132,6 +133,7 @@ func (g *Gateway) validateMatch(p *problems, r *Route, path string) {
 		p.want(l.SameAs == "" || isParam && l.ID != "", path+"sameAs", l.SameAs, "a name of params, with id")
 		p.want(l.SameAs != "" || l.Reference != "", path+"sameAs", l.SameAs, "sameAs or reference: a get must know its object")
 		p.want(l.Items == "", path+"items", l.Items, "none for kind get")
+		p.want(len(l.Each) == 0, path+"each", "", "none for kind get: is holds for the object")
 		return
 	}
 	p.want(l.Reference != "", path+"reference", l.Reference, "a JSON pointer into an item: lists are matched by reference")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +20,17 @@ import (
 // Config is what a Reconciler works with.
 type Config struct {
 	Store    claims.Store
+	Realm    string // of the store; credentials are known by their hash under it
 	Gateways *gateways.Registry
+	Tenants  []string // whose calls are looked after; none: everybody's
 	// Roots are the certificate authorities of a gateway, by name; none: the system's.
 	Roots map[string]*x509.CertPool
 	// GiveUp moves an abandoned record of this process to unknown; nil where the process sends nothing.
 	GiveUp func(context.Context, claims.View) error
 	Log    *slog.Logger
 
+	// Pace is the shortest time between two lookups of one call that apps wait for; the sweeper is not held back. Default 1 s.
+	Pace          time.Duration
 	Interval      time.Duration // between sweeps, jittered by a fifth; default 30 s
 	Batch         int           // calls a sweep takes at once; default 100
 	LookupTimeout time.Duration // for one lookup with all its pages; default 20 s
@@ -41,6 +46,7 @@ type Config struct {
 type Reconciler struct {
 	Config
 	clients  map[string]*http.Client
+	pace     pace
 	breakers map[string]*gobreaker.CircuitBreaker[claims.Finding]
 }
 
@@ -48,6 +54,7 @@ type Reconciler struct {
 func New(cfg Config) *Reconciler {
 	cfg.Interval = orElse(cfg.Interval, 30*time.Second)
 	cfg.Batch = orElse(cfg.Batch, 100)
+	cfg.Pace = orElse(cfg.Pace, time.Second)
 	cfg.LookupTimeout = orElse(cfg.LookupTimeout, 20*time.Second)
 	cfg.KeepAnswers = orElse(cfg.KeepAnswers, 168*time.Hour)
 	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, breakers: map[string]*gobreaker.CircuitBreaker[claims.Finding]{}}
@@ -56,6 +63,7 @@ func New(cfg Config) *Reconciler {
 		r.breakers[g.Name] = gobreaker.NewCircuitBreaker[claims.Finding](gobreaker.Settings{
 			Name: g.Name + " lookups", Timeout: 15 * time.Second,
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 10 },
+			IsExcluded:  func(err error) bool { return errors.Is(err, errGaveUp) },
 		})
 	}
 	return r
@@ -70,6 +78,9 @@ func orElse[T comparable](v, other T) T {
 
 // Call looks one call up and applies what it found. A verdict that lost a race is thrown away: that is no error.
 func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
+	if len(r.Tenants) > 0 && !slices.Contains(r.Tenants, key.Tenant) {
+		return nil // its gateways and credentials are others
+	}
 	v, err := r.Store.Get(ctx, key, claims.Guard{}) // the time is read before the lookup leaves
 	if err != nil {
 		return fmt.Errorf("read: %w", err)
@@ -125,44 +136,73 @@ func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
 		return out
 	}
 	out.Rules = g.LookupRules(rec.Facts.Route)
+	out.Looked = true
 	if rec.Facts.Endpoint != strings.TrimSuffix(g.BaseURL, "/") {
+		out.Looked = false
 		out.Reason = "the call was sent to another address than gateway " + g.Name + " has now"
 		return out
 	}
-	out.Finding = r.look(ctx, g, v)
+	out.Finding, out.Looked = r.look(ctx, g, v)
+	if out.Kind == claims.Missed || out.Kind == claims.FoundFailed {
+		if why := r.elsewhere(g, rec); why != "" {
+			out.Finding = claims.Finding{Reason: why}
+		}
+	}
 	if r.Verdict != nil {
 		r.Verdict(rec.Facts.Gateway, rec.Facts.Route, out.Kind)
 	}
 	return out
 }
 
-func (r *Reconciler) look(ctx context.Context, g *gateways.Gateway, v claims.View) claims.Finding {
+// elsewhere says why what was not found here could still be at the gateway: the account, or the way to find the call, is not
+// the one that it was sent with.
+func (r *Reconciler) elsewhere(g *gateways.Gateway, rec *claims.Record) string {
+	owns, err := g.Owns(rec.Facts.Account, rec.Facts.Credential, r.Realm)
+	switch {
+	case err != nil:
+		return err.Error()
+	case !owns:
+		return "account " + rec.Facts.Account + " no longer has the credential that the call went with: a miss proves nothing"
+	case rec.Facts.LookupForm != g.LookupForm(rec.Facts.Route):
+		return "the route is looked up in another way than the call was sent for: a miss proves nothing"
+	}
+	return ""
+}
+
+// errGaveUp is a lookup whose caller did not wait for it: it says nothing of the gateway.
+var errGaveUp = errors.New("nobody waited for the lookup")
+
+// look asks the gateway; asked is false where this process could not.
+func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.View) (found claims.Finding, asked bool) {
 	rec := &v.Record
 	header, ok, err := g.LookupHeader(rec.Facts.Account)
 	switch {
 	case err != nil:
-		return claims.Finding{Reason: err.Error()}
+		return claims.Finding{Reason: err.Error()}, false
 	case !ok:
-		return claims.Finding{Reason: "account " + rec.Facts.Account + " has no lookup credential: only a repeat of the call can tell"}
+		return claims.Finding{Reason: "account " + rec.Facts.Account + " has no lookup credential: only a repeat of the call can tell"}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.LookupTimeout)
+	ctx, cancel := context.WithTimeout(caller, r.LookupTimeout)
 	defer cancel()
 	f, err := r.breakers[g.Name].Execute(func() (claims.Finding, error) {
 		failed := error(nil)
-		f, err := g.AskAt(ctx, rec.Facts, rec.FirstStarted, v.Now.Wall, func(ctx context.Context, target string) (*claims.Answer, error) {
+		f, err := g.AskAt(ctx, rec.Facts, rec.FirstStarted, v.Now, func(ctx context.Context, target string) (*claims.Answer, error) {
 			a, err := r.get(ctx, g, target, header)
 			if err != nil || a.Status >= 500 {
 				failed = errors.Join(err, fmt.Errorf("lookup of %s", g.Name))
 			}
 			return a, err
 		})
+		if caller.Err() != nil && f.Kind == claims.CouldNotTell {
+			return f, errGaveUp
+		}
 		if err == nil && failed != nil && f.Kind == claims.CouldNotTell {
 			return f, failed
 		}
 		return f, err
 	})
 	if err != nil {
-		return claims.Finding{Reason: "lookup failed: " + err.Error()}
+		return claims.Finding{Reason: "lookup failed: " + err.Error()}, !errors.Is(err, errGaveUp)
 	}
-	return f
+	return f, true
 }

@@ -27,7 +27,7 @@ type world struct {
 	rec   *reconcile.Reconciler
 	guard claims.Guard
 
-	endpoint string
+	g *gateways.Gateway
 
 	mu     sync.Mutex
 	moved  time.Duration // how far the store's clocks were pushed on
@@ -48,7 +48,10 @@ func (w *world) advance(d time.Duration) {
 	w.moved += d
 }
 
-const key = "charge:order:42"
+const (
+	key   = "charge:order:42"
+	realm = "memory"
+)
 
 func newWorld(t *testing.T, bend func(*gateways.Gateway)) *world {
 	w := &world{t: t}
@@ -61,18 +64,20 @@ func newWorld(t *testing.T, bend func(*gateways.Gateway)) *world {
 	t.Setenv("LOOKUP", "sk_test_lookup")
 	g := gateways.Stripe()
 	g.BaseURL = w.gw.URL(addr)
-	g.Accounts = []gateways.Account{{Name: "shop", LookupCredential: gateways.Secret{Env: "LOOKUP"}}}
+	g.Accounts = []gateways.Account{{
+		Name: "shop", CredentialHash: gateways.AccountHash(realm, "sk_test_app"), LookupCredential: gateways.Secret{Env: "LOOKUP"},
+	}}
 	if bend != nil {
 		bend(g)
 	}
-	w.endpoint = g.BaseURL
+	w.g = g
 	reg, err := gateways.NewRegistry(g)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.store = memory.New(memory.Config{Now: w.now})
 	w.rec = reconcile.New(reconcile.Config{
-		Store: w.store, Gateways: reg, Log: slog.New(slog.DiscardHandler),
+		Store: w.store, Realm: realm, Gateways: reg, Tenants: []string{"t"}, Log: slog.New(slog.DiscardHandler),
 		Verdict: func(_, _ string, k claims.FindingKind) { w.mu.Lock(); w.kinds = append(w.kinds, k); w.mu.Unlock() },
 		Settled: func(r claims.Record) { w.mu.Lock(); w.states = append(w.states, r.State); w.mu.Unlock() },
 	})
@@ -92,7 +97,8 @@ func (w *world) doubt(call, route string) claims.Record {
 		Key: claims.Key{Tenant: "t", Call: call}, State: claims.StatePending, Revision: 1, Attempt: 1, Claim: id, Sender: w.guard,
 		Fingerprint: claims.Fingerprint{KeyID: "k1", Canonical: 1, MAC: []byte{1}},
 		Facts: claims.Facts{
-			Gateway: "stripe", Account: "shop", Endpoint: w.endpoint, Route: route, GatewayKey: "gk-" + call, Reference: "ref-" + call,
+			Gateway: "stripe", Account: "shop", Endpoint: w.g.BaseURL, Credential: gateways.AccountHash(realm, "sk_test_app"),
+			LookupForm: w.g.LookupForm(route), Route: route, GatewayKey: "gk-" + call, Reference: "ref-" + call,
 			Retention: 24 * time.Hour, SettleAfter: 10 * time.Minute, Lookup: map[string]string{"amount": "4990", "currency": "eur"},
 		},
 		Attempts: []claims.Attempt{{Number: 1, Claim: id, Sender: w.guard, Guard: w.guard, Wrote: true}},
@@ -334,6 +340,97 @@ func TestSweep_batches(t *testing.T) {
 	if n, err := w.rec.Sweep(t.Context()); n != 0 || err != nil {
 		t.Errorf("swept %d, %v; want none: all are settled", n, err)
 	}
+}
+
+// A miss counts only with the account's own credential and the way of finding that the call was sent for; what is found,
+// counts all the same.
+func TestReconcile_missElsewhere(t *testing.T) {
+	for name, other := range map[string]func(*claims.Facts){
+		"another credential": func(f *claims.Facts) { f.Credential = gateways.AccountHash(realm, "sk_other") },
+		"found another way":  func(f *claims.Facts) { f.LookupForm = "f00d" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			rec := w.doubt(key, "payment_intents_create")
+			next := rec.Clone()
+			other(&next.Facts)
+			if _, err := w.store.Swap(t.Context(), claims.Condition{}, claims.Write{Version: rec.Version, Next: next}); err != nil {
+				t.Fatal(err)
+			}
+			w.advance(time.Hour)
+			if r := w.look(key); r.Misses != 0 || r.State != claims.StateUnknown {
+				t.Errorf("%s with %d misses", r.State, r.Misses)
+			}
+			w.charge(key, "4990")
+			w.want(w.look(key), claims.StateSucceeded)
+		})
+	}
+}
+
+// Another tenant's call is not this process's: its account of the same name is another one.
+func TestReconcile_otherTenant(t *testing.T) {
+	w := newWorld(t, nil)
+	w.doubt(key, "payment_intents_create")
+	w.rec.Tenants = []string{"another"}
+	w.advance(time.Hour)
+	if n, err := w.rec.Sweep(t.Context()); n != 0 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	w.look(key)
+	if n := len(w.gw.Sends()); n != 0 {
+		t.Errorf("%d lookups of another tenant's call", n)
+	}
+}
+
+// Requests that wait for one call share a lookup, and come back no sooner than the pace allows.
+func TestInline_paced(t *testing.T) {
+	w := newWorld(t, nil)
+	rec := w.doubt(key, "payment_intents_create")
+	w.rec.Pace = time.Hour
+	w.gw.Inject(sandbox.Fault{Name: "hold-before", Route: "GET /v1/payment_intents"})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := w.rec.Inline(t.Context(), rec.Key); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := w.gw.WaitHold(t.Context(), "hold"); err != nil {
+		t.Fatal(err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := w.rec.Inline(gone, rec.Key); err == nil {
+		t.Error("a request whose app is gone waited")
+	}
+	w.gw.Release("hold")
+	wg.Wait()
+	w.rec.Inline(t.Context(), rec.Key)
+	if n := len(w.gw.Sends(http.MethodGet)); n != 1 {
+		t.Errorf("%d lookups for 22 requests, want 1", n)
+	}
+}
+
+// A lookup that nobody waited for says nothing of the gateway: the breaker stays closed.
+func TestReconcile_gaveUp(t *testing.T) {
+	w := newWorld(t, nil)
+	rec := w.doubt(key, "payment_intents_create")
+	w.charge(key, "4990")
+	for range 12 {
+		w.gw.Inject(sandbox.Fault{Name: "hang-before", Route: "GET /v1/payment_intents"})
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := len(w.gw.Sends(http.MethodGet))
+		done := make(chan error, 1)
+		go func() { done <- w.rec.Call(ctx, rec.Key) }()
+		if err := w.gw.WaitSends(t.Context(), seen+1, http.MethodGet); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-done
+	}
+	w.gw.ClearFaults()
+	w.want(w.look(key), claims.StateSucceeded)
 }
 
 // An answer is dropped after its time; the outcome stays, and so does a doubt.

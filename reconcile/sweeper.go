@@ -37,7 +37,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 
 // Sweep looks at one batch of due calls and returns how many there were.
 func (r *Reconciler) Sweep(ctx context.Context) (int, error) {
-	keys, err := r.Store.Unsettled(ctx, claims.Sweep{Limit: r.Batch, Base: r.Interval, Max: max(10*time.Minute, r.Interval)})
+	keys, err := r.Store.Unsettled(ctx, claims.Sweep{Limit: r.Batch, Tenants: r.Tenants, Base: r.Interval, Max: max(10*time.Minute, r.Interval)})
 	if err != nil {
 		return 0, err
 	}

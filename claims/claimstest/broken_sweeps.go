@@ -28,6 +28,12 @@ var brokenSweeps = []Broken{
 	{"a person's matter is swept", "unsettled/nothing-settled", func(d *double) {
 		d.withKeys(func(r claims.Record) bool { return r.State == claims.StateReview })
 	}},
+	{"everybody's calls are swept", "unsettled/only-asked-tenants", func(d *double) {
+		d.unsettled = func(ctx context.Context, s claims.Sweep) ([]claims.Key, error) {
+			s.Tenants = nil
+			return d.Store.Unsettled(ctx, s)
+		}
+	}},
 	{"the next check stays", "unsettled/only-when-due", func(d *double) {
 		d.afterSweep(func(c *memory.Call, _ claims.Now) { c.Record.NextCheck = time.Time{} })
 	}},

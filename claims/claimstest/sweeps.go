@@ -12,6 +12,7 @@ var sweepRules = []rule{
 	{"unsettled/unread-success-evidence", unsettledEvidence},
 	{"unsettled/nothing-settled", unsettledNothingSettled},
 	{"unsettled/only-when-due", unsettledOnlyWhenDue},
+	{"unsettled/only-asked-tenants", unsettledTenants},
 	{"unsettled/longest-due-first", unsettledLongestDueFirst},
 	{"unsettled/backs-off", unsettledBacksOff},
 	{"unsettled/a-write-starts-anew", unsettledStartsAnew},
@@ -47,6 +48,19 @@ func (k *kit) now() time.Time {
 func unsettledUnknown(k *kit) {
 	k.put(record(call("c"), claims.StateUnknown))
 	k.equal("unsettled", k.unsettled(), []string{"c"})
+}
+
+func unsettledTenants(k *kit) {
+	other := claims.Key{Tenant: "other", Call: "theirs"}
+	k.put(record(call("ours"), claims.StateUnknown))
+	k.put(record(other, claims.StateUnknown))
+	asked := sweep
+	asked.Tenants = []string{"nobody"}
+	k.equal("of nobody", k.sweep(asked), []string(nil))
+	asked.Tenants = []string{call("x").Tenant}
+	k.equal("of one tenant", k.sweep(asked), []string{"ours"})
+	asked.Tenants = []string{"nobody", "somebody", "other"}
+	k.equal("of several, the last one's", k.sweep(asked), []string{"theirs"})
 }
 
 func unsettledPending(k *kit) {

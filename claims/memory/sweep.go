@@ -20,6 +20,9 @@ func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key
 	var due []*Call
 	for _, c := range s.data.Calls {
 		r := &c.Record
+		if len(sweep.Tenants) > 0 && !slices.Contains(sweep.Tenants, r.Key.Tenant) {
+			continue
+		}
 		if r.State.Readable() && (r.Unread() || r.Reconcilable(now)) && !r.NextCheck.After(now.Store) {
 			due = append(due, c)
 		}

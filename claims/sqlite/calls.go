@@ -192,13 +192,23 @@ func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key
 
 func (t *tx) unsettled(sweep claims.Sweep) ([]claims.Key, error) {
 	now := t.now.Store.UnixNano()
+	args := []any{now, max(sweep.Limit, 0)}
+	tenants := "true"
+	if len(sweep.Tenants) > 0 {
+		var places []string
+		for _, name := range sweep.Tenants {
+			args = append(args, []byte(name))
+			places = append(places, fmt.Sprintf("?%d", len(args)))
+		}
+		tenants = "tenant IN (" + strings.Join(places, ", ") + ")"
+	}
 	// the first condition is the index's
 	rows, err := t.query(`SELECT tenant, call_key, checks FROM calls
 		WHERE (state IN ('pending', 'unknown') OR unread = 1)
 		AND (next_check IS NULL OR next_check <= ?1)
 		AND (unread = 1 OR state = 'unknown' OR deadline IS NULL OR deadline <= ?1)
 		AND state IN ('pending', 'unknown', 'succeeded', 'declined', 'open', 'review', 'cancelled')
-		ORDER BY next_check, tenant, call_key LIMIT ?2`, now, max(sweep.Limit, 0))
+		AND `+tenants+` ORDER BY next_check, tenant, call_key LIMIT ?2`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite store: sweep: %w", err)
 	}

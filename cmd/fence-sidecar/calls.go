@@ -215,12 +215,12 @@ func (x callsExplainCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(os.Stdout, explain(v, r))
+	_, err = io.WriteString(os.Stdout, explain(v, r, c.Attempts))
 	return err
 }
 
 // explain says where a call stands, how it came there, and what happens next.
-func explain(v claims.View, reg *gateways.Registry) string {
+func explain(v claims.View, reg *gateways.Registry, attempts int) string {
 	r := &v.Record
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of tenant %s is %s (revision %d).\n", printable(r.Key.Call), printable(r.Key.Tenant), r.State, r.Revision)
@@ -231,7 +231,7 @@ func explain(v claims.View, reg *gateways.Registry) string {
 	for _, e := range r.Evidence {
 		fmt.Fprintf(&b, "  %s  evidence (%s) of attempt %d: %s %s\n", stamp(e.At.Wall), e.Source, e.Attempt, e.Outcome, e.Note)
 	}
-	fmt.Fprintf(&b, "Next: %s\n", next(v, reg))
+	fmt.Fprintf(&b, "Next: %s\n", next(v, reg, attempts))
 	return b.String()
 }
 
@@ -250,12 +250,15 @@ func attemptWords(a claims.Attempt) string {
 }
 
 // next is what will happen to a call, and what a person can do.
-func next(v claims.View, reg *gateways.Registry) string {
+func next(v claims.View, reg *gateways.Registry, attempts int) string {
 	r := &v.Record
 	switch r.State {
 	case claims.StateSucceeded, claims.StateDeclined:
 		return "nothing; a repeat gets the stored answer."
 	case claims.StateOpen:
+		if used(r) >= attempts {
+			return "nothing more is sent: all attempts of this revision are used. It is proved that nothing was executed."
+		}
 		return "a repeat of the call is sent again, under the same gateway key."
 	case claims.StateCancelled:
 		return "nothing; the call is never sent."
@@ -266,8 +269,9 @@ func next(v claims.View, reg *gateways.Registry) string {
 	if left := r.Deadline.Sub(v.Now.Store); r.State == claims.StatePending && left > 0 {
 		return fmt.Sprintf("the attempt ends in %s at the latest; then it is reconciled.", left.Round(time.Second))
 	}
-	words := "the gateway is asked about it every half minute or so."
+	words := "gateway " + r.Facts.Gateway + " is not in the configuration: nobody asks about the call until it is."
 	if g, ok := reg.ByName(r.Facts.Gateway); ok {
+		words = "the gateway is asked about it every half minute or so."
 		if _, has, err := g.LookupHeader(r.Facts.Account); !has || err != nil {
 			words = "account " + r.Facts.Account + " has no lookup credential, so only a repeat of the call can tell."
 		} else if rules := g.LookupRules(r.Facts.Route); rules.Proves {
@@ -275,6 +279,16 @@ func next(v claims.View, reg *gateways.Registry) string {
 		}
 	}
 	return words + " Without a result a person is asked " + stamp(r.FirstStarted.Wall.Add(reviewAfter(r))) + "."
+}
+
+// used counts the attempts as the limit does.
+func used(r *claims.Record) (n int) {
+	for _, a := range r.Attempts {
+		if a.Counts() && !a.InUse {
+			n++
+		}
+	}
+	return n
 }
 
 func reviewAfter(r *claims.Record) time.Duration {
@@ -295,11 +309,18 @@ type callsResolveCmd struct {
 
 // Run applies a person's word.
 func (c callsResolveCmd) Run(ctx context.Context) error {
-	_, b, v, err := c.get(ctx)
+	cfg, b, v, err := c.get(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
+	reg, err := cfg.registry()
+	if err != nil {
+		return err
+	}
+	if g, ok := reg.ByName(v.Record.Facts.Gateway); ok { // of the stored and the configured time the longer counts
+		v.Record.Facts.SettleAfter = max(v.Record.Facts.SettleAfter, g.LookupRules(v.Record.Facts.Route).SettleAfter)
+	}
 	word := claims.LookAgain
 	switch {
 	case c.Executed:

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -327,7 +328,7 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 // asDeclared keeps the facts of a built-in gateway at its own address: what it documents can be taken more carefully, not
 // less. At another address (a sandbox, a test) the settings are free.
 func (c *Config) asDeclared(gc *GatewayConfig, g *gateways.Gateway) error {
-	if gc.Use == "" || gc.BaseURL != "" {
+	if gc.Use == "" || !ownAddress(gc.BaseURL, g.Hosts) {
 		return nil
 	}
 	if gc.KeyRetention > g.KeyRetention {
@@ -342,6 +343,16 @@ func (c *Config) asDeclared(gc *GatewayConfig, g *gateways.Gateway) error {
 		}
 	}
 	return nil
+}
+
+// ownAddress reports whether a base URL is one of the gateway's own, however it is spelt.
+func ownAddress(base string, hosts []string) bool {
+	u, err := url.Parse(base)
+	if base == "" || err != nil {
+		return true // its default, or an error that the validation names
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	return slices.Contains(hosts, host)
 }
 
 func set[T comparable](to *T, v T) {

@@ -226,6 +226,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"settle after", gateway("settleAfter: 1000h"), []string{"gateways[0]", "settleAfter", `"1000h0m0s"`, "0s to 720h"}},
 		{"retention", gateway("keyRetention: -1h"), []string{"gateways[0]", "keyRetention", `"-1h0m0s"`, "0s to 87600h"}},
 		{"retention over what is documented", gateway("keyRetention: 48h"), []string{"gateways[0]", "keyRetention", `"48h0m0s"`, "at most 24h0m0s"}},
+		{"the same at its own address, spelt out", gateway("baseURL: \"https://API.stripe.com:443\", keyRetention: 48h"), []string{"gateways[0]", "keyRetention", `"48h0m0s"`, "at most 24h0m0s"}},
 		{"settling under what is documented", gateway("settleAfter: 1s"), []string{"gateways[0]", "settleAfter", `"1s"`, "at least 10m0s"}},
 		{"a route's settling", gateway("routes: {payouts_create: {settleAfter: 1s}}"), []string{"gateways[0]", "payouts_create.settleAfter", `"1s"`, "at least 10m0s"}},
 		{"one tenant twice", okStore + okGateway + "tenants: [a, b, a]\n", []string{"tenants", `"a"`, "once"}},

@@ -93,11 +93,11 @@ func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, er
 	s.instance = claims.NewInstance(store, claims.SystemClock, times, fmt.Sprintf("%s/%d", host, os.Getpid()), log)
 	s.fence = claims.New(claims.Config{
 		Store: store, Leases: store, Keys: store.Keyring(), Instance: s.instance, Clock: claims.SystemClock, Times: times, Log: log,
-		Reconcile: func(ctx context.Context, k claims.Key) error { return s.reconciler.Call(ctx, k) },
+		Reconcile: func(ctx context.Context, k claims.Key) error { return s.reconciler.Inline(ctx, k) },
 	})
 	m := newReconcileMetrics(s.metrics)
 	s.reconciler = reconcile.New(reconcile.Config{
-		Store: store, Gateways: s.registry, Roots: pools, GiveUp: s.fence.GiveUpOwn, Log: log,
+		Store: store, Realm: store.Keyring().Realm, Gateways: s.registry, Tenants: c.Tenants, Roots: pools, GiveUp: s.fence.GiveUpOwn, Log: log,
 		Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
 		Verdict: m.verdict, Settled: m.settled,
 	})
