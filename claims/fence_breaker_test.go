@@ -94,3 +94,24 @@ func TestBreaker(t *testing.T) {
 		})
 	}
 }
+
+// TestSentIsNeverToldUnsent: a request whose own first attempt left is not told, by what stops its probe, that nothing was
+// sent.
+func TestSentIsNeverToldUnsent(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { return claims.Sent{Cause: "cut"} }
+		c := w.call("a")
+		asked := 0
+		c.Admit = func() (func(error), error) {
+			if asked++; asked > 1 {
+				return nil, errors.New("circuit breaker is open")
+			}
+			return func(error) {}, nil
+		}
+		wantRefusal(t, w.do(c), claims.InDoubt, claims.Unknown)
+		if asked != 2 {
+			t.Errorf("the breaker was asked %d times: the case was not met", asked)
+		}
+		w.sends(1)
+	})
+}
