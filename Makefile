@@ -27,11 +27,11 @@ build: ## the static binary, bin/fence-sidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/fence-sidecar ./cmd/fence-sidecar
 
 test: ## the Go tests; needs nothing but Go
-	$(GO) test $(TESTFLAGS) ./...
+	$(GO) test -timeout 20m $(TESTFLAGS) ./...
 
 race: ## the Go tests in random order, with the race detector
 	@test -n '$(RACE)' || { echo "the race detector needs a C compiler: install gcc" >&2; exit 1; }
-	$(GO) test -race -shuffle=on $(TESTFLAGS) ./...
+	$(GO) test -race -shuffle=on -timeout 25m $(TESTFLAGS) ./...
 
 check: lint vuln race ## lint, vuln and race: what a change must pass
 
