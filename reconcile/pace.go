@@ -20,10 +20,10 @@ type pace struct {
 // Inline looks a call up for a request that waits: requests of one call share a lookup, and between two of them Pace
 // passes. A request that comes too early is told nothing new, and that is no error.
 func (r *Reconciler) Inline(ctx context.Context, key claims.Key) error {
-	if !r.pace.due(key, time.Now(), r.Pace) {
-		return nil
-	}
 	done := r.pace.flights.DoChan(key.Tenant+"\x00"+key.Call, func() (any, error) {
+		if !r.pace.due(key, time.Now(), r.Pace) {
+			return nil, nil
+		}
 		defer func() { r.pace.done(key, time.Now()) }()
 		return nil, r.Call(context.WithoutCancel(ctx), key) // it is not one request's alone; LookupTimeout ends it
 	})
