@@ -29,6 +29,7 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 	r.last, r.asked, r.probed = &s, false, r.probed || d.Probe
 	if !s.Unsent {
 		r.sends++
+		r.sent = id
 	}
 	admitted(verdictOnGateway(s, gate))
 	rec, err = r.f.settle(rec, d.Condition.Guard, s, &r.lease)

@@ -105,10 +105,7 @@ var worlds = map[string]xrules{
 }
 
 func TestExplore(t *testing.T) {
-	limit, walks := 10_000, 200
-	if testing.Short() {
-		limit, walks = 3_000, 50
-	}
+	const limit, walks = 10_000, 200
 	for name, w := range worlds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -219,6 +219,7 @@ type round struct {
 	pause  time.Duration
 	spins  int // steps since the last pause
 	sends  int
+	sent   ClaimID // of the last attempt that this request sent
 }
 
 func (r *round) guard() Guard {
@@ -253,6 +254,9 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 	case Claim:
 		if ctx.Err() != nil { // the app is gone: nothing is started for it
 			return refused(&Refusal{Reason: NotSent, Detail: "the app hung up", Outcome: view.Record.Outcome()}), true
+		}
+		if r.sends > 0 && !view.Record.knows(r.sent) { // a restored file: what this request sent is still out there
+			return refused(&Refusal{Reason: InDoubt, Detail: "the call was sent, and the store has lost its record", RetryAfter: time.Minute}), true
 		}
 		if r.f.sending.Err() != nil {
 			return refused(&Refusal{Reason: Draining, Detail: "the sidecar is shutting down", RetryAfter: time.Second, Outcome: view.Record.Outcome()}), true

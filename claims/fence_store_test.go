@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/memory"
 )
 
 // swapFault decides what becomes of one swap: whether it is applied, and whether its answer is lost.
@@ -365,4 +366,40 @@ func TestStoreDownAfterADoubt(t *testing.T) {
 		wantRefusal(t, w.do(w.call("a")), claims.InDoubt, claims.Unknown) // never "nothing was sent"
 		w.sends(1)
 	})
+}
+
+// TestLostRecordIsNotSentAgain: between the send and the settle the store goes back to before the claim, as a file restored
+// from a backup does. The request that sent does not take its own call for one that was not.
+func TestLostRecordIsNotSentAgain(t *testing.T) {
+	key := claims.Key{Tenant: "shop", Call: "a"}
+	for name, before := range map[string]bool{"to no record": false, "to an open one": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				var old *memory.Call
+				if before {
+					w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { return claims.Sent{Unsent: true, Cause: "dial"} }
+					w.do(w.call("a"))
+					wantState(t, w.record("a"), claims.StateOpen)
+					w.mem.Edit(func(d *memory.Data, _ claims.Now) { c := *d.Calls[key]; c.Record = c.Record.Clone(); old = &c })
+				}
+				sent := 0
+				w.gw.script = func(context.Context, int, claims.Pass) claims.Sent {
+					sent++
+					w.mem.Edit(func(d *memory.Data, _ claims.Now) {
+						delete(d.Calls, key)
+						if before {
+							c := *old
+							c.Record = old.Record.Clone()
+							d.Calls[key] = &c
+						}
+					})
+					return claims.Sent{Cause: "cut"}
+				}
+				wantRefusal(t, w.do(w.call("a")), claims.InDoubt, claims.Unknown)
+				if sent != 1 {
+					t.Errorf("sent %d times", sent)
+				}
+			})
+		})
+	}
 }

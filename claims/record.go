@@ -233,6 +233,11 @@ func (r *Record) Mine(revision, attempt int, claim ClaimID) bool {
 	return r.Exists() && r.Revision == revision && r.Attempt == attempt && r.Claim == claim
 }
 
+// knows reports whether an attempt of the current revision is the one that was claimed under id.
+func (r *Record) knows(id ClaimID) bool {
+	return slices.ContainsFunc(r.Attempts, func(a Attempt) bool { return a.Claim == id })
+}
+
 // Clone is a deep copy: stores hand out nothing that they keep.
 func (r *Record) Clone() Record {
 	c := *r

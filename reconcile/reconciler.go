@@ -136,16 +136,14 @@ func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
 		return out
 	}
 	out.Rules = g.LookupRules(rec.Facts.Route)
-	out.Looked = true
 	if rec.Facts.Endpoint != strings.TrimSuffix(g.BaseURL, "/") {
-		out.Looked = false
 		out.Reason = "the call was sent to another address than gateway " + g.Name + " has now"
 		return out
 	}
 	out.Finding, out.Looked = r.look(ctx, g, v)
 	if out.Kind == claims.Missed || out.Kind == claims.FoundFailed {
 		if why := r.elsewhere(g, rec); why != "" {
-			out.Finding = claims.Finding{Reason: why}
+			out.Finding, out.Looked = claims.Finding{Reason: why}, false // another process may know better
 		}
 	}
 	if r.Verdict != nil {

@@ -367,6 +367,24 @@ func TestReconcile_missElsewhere(t *testing.T) {
 	}
 }
 
+// A sidecar that looks elsewhere does not undo the misses of one that looks in the right place.
+func TestReconcile_elsewhereKeepsMisses(t *testing.T) {
+	w := newWorld(t, nil)
+	w.doubt(key, "payment_intents_create")
+	w.advance(11 * time.Minute)
+	if r := w.look(key); r.Misses != 1 {
+		t.Fatalf("%d misses", r.Misses)
+	}
+	own := w.g.Accounts[0].CredentialHash
+	w.g.Accounts[0].CredentialHash = gateways.AccountHash(realm, "sk_other")
+	w.advance(31 * time.Second)
+	if r := w.look(key); r.Misses != 1 {
+		t.Errorf("%d misses after a look elsewhere, want the 1 that was proved", r.Misses)
+	}
+	w.g.Accounts[0].CredentialHash = own
+	w.want(w.look(key), claims.StateOpen)
+}
+
 // Another tenant's call is not this process's: its account of the same name is another one.
 func TestReconcile_otherTenant(t *testing.T) {
 	w := newWorld(t, nil)
