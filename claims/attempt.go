@@ -227,21 +227,25 @@ func attempted(rec Record, id ClaimID, s Sent, gate *Refusal) (Result, bool) {
 }
 
 // settle stores the sender's word, however long the store takes: under the caller's guard where the record still names
-// the claim, else as evidence, which needs none. lease becomes "lost" where the guard was refused. It fails only when the
-// process ends first.
+// the claim, else as evidence, which needs none. lease becomes "lost" where the guard was refused. A record that the store has
+// lost is put back by its sender. It fails only when the process ends first.
 func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, error) {
-	rev, att, id := rec.Revision, rec.Attempt, rec.Claim
+	mine, rev, att, id := rec, rec.Revision, rec.Attempt, rec.Claim
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		next, ok := Settle(rec, rev, att, id, s)
-		cond := Condition{Guard: guard}
-		if !ok || *lease == "lost" {
+		write, cond := Write{Version: rec.Version}, Condition{Guard: guard}
+		var ok bool
+		if !rec.Exists() {
+			rec, cond = mine, Condition{}
+		}
+		write.Next, ok = Settle(rec, rev, att, id, s)
+		if write.Version != 0 && (!ok || *lease == "lost") {
 			cond = Condition{}
-			if next, ok = f.late(rec, rev, att, id, s); !ok {
+			if write.Next, ok = f.late(rec, rev, att, id, s); !ok {
 				return rec, nil
 			}
 		}
-		sw, err := f.swap(f.life, cond, Write{Version: rec.Version, Next: next})
-		_, fenced := errors.AsType[*FencedError](err)
+		sw, err := f.swap(f.life, cond, write)
+		fenced := isFenced(err)
 		switch {
 		case err == nil:
 			return sw.Records[0], nil
@@ -260,6 +264,13 @@ func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, 
 			return rec, err
 		}
 	}
+}
+
+// isFenced reports whether the caller's lease does not hold, or cannot be known to hold.
+func isFenced(err error) bool {
+	_, fenced := errors.AsType[*FencedError](err)
+	_, quarantined := errors.AsType[*QuarantineError](err)
+	return fenced || quarantined
 }
 
 // late is the sender's word as evidence; ok is false where it says nothing or is told already.

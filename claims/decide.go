@@ -70,12 +70,25 @@ type Decision struct {
 // Decide says what may be done with a request, from one snapshot. It is pure: a stale token is refused before anything
 // of the record is looked at, so that a zombie never learns the new holder's result (DESIGN sections 3 and 4).
 func Decide(v View, q Request, ring *Keyring) Decision {
+	d := judge(v, q, ring)
+	if d.Refusal != nil && v.Loss != nil && d.Refusal.Outcome == NotExecuted {
+		d.Refusal.Outcome = Unknown // an attempt may have been lost
+	}
+	return d
+}
+
+func judge(v View, q Request, ring *Keyring) Decision {
+	if v.Quarantine > 0 {
+		d := refuse(nil, Quarantine, "the store perhaps lost what it had acknowledged: nothing is sent until every lease of before has run out")
+		d.Refusal.RetryAfter = v.Quarantine
+		return d
+	}
 	if d, ok := checkGuard(v.Guard, q.Guard); !ok {
 		return d
 	}
 	r := &v.Record
 	if !r.Exists() {
-		return decideNone(q, ring)
+		return decideNone(v, q, ring)
 	}
 	if d, ok := checkPlace(r, q); !ok {
 		return d
@@ -85,6 +98,9 @@ func Decide(v View, q Request, ring *Keyring) Decision {
 	}
 	if next, moved := ReadEvidence(*r); moved {
 		return Decision{Action: Amend, Next: next}
+	}
+	if v.Loss != nil && r.losable(v.Now) && !q.Working {
+		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: Condition{Guard: q.Guard}}
 	}
 	switch r.State {
 	case StatePending:
@@ -155,7 +171,7 @@ func checkFingerprint(r *Record, q Request, ring *Keyring) (Decision, bool) {
 	return refuse(r, KeyConflict, "another request was made under this call key; one call key is one call, a changed one takes a new key or revision"), false
 }
 
-func decideNone(q Request, ring *Keyring) Decision {
+func decideNone(v View, q Request, ring *Keyring) Decision {
 	if q.Revision != 1 {
 		return refuse(&Record{}, RevisionBlocked, "there is no call under this key; its first revision is 1")
 	}
@@ -163,9 +179,13 @@ func decideNone(q Request, ring *Keyring) Decision {
 	if err != nil {
 		return unreadable(err.Error())
 	}
-	r := Record{Key: q.Key, Revision: 1, Fingerprint: f, Facts: q.Facts}
+	r := Record{Key: q.Key, Revision: 1, Fingerprint: f, Facts: q.Facts, Era: v.Era}
 	if !q.Guard.Instance() {
 		r.Scope = q.Guard.Scope
+	}
+	if v.Loss != nil {
+		v.Record = r
+		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: Condition{Guard: q.Guard}}
 	}
 	return claim(r, q, Guard{})
 }
@@ -326,7 +346,7 @@ func mayResend(r *Record, q Request, now Now) (Reason, string) {
 			reached = true
 			doubted = doubted || a.Proof != proofAnswer
 		}
-		if a.Counts() && !a.InUse { // "in use" used nothing up
+		if a.Counts() && !a.InUse && !a.Presumed { // "in use" used nothing up
 			counted++
 		}
 	}

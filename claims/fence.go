@@ -59,7 +59,7 @@ type Result struct {
 	Outcome Outcome // of the call
 	Source  Source
 	Attempt int    // the call's current attempt, 0: not read
-	Lease   string // live, lost, instance
+	Lease   string // live, lost, instance, external
 	State   State
 	Sends   int    // attempts that this request sent
 	Cause   string // of the last attempt that this request sent
@@ -99,6 +99,7 @@ func New(cfg Config) *Fence {
 	if cfg.StoreTimeout == 0 {
 		cfg.StoreTimeout = 5 * time.Second
 	}
+	cfg.Times = cfg.Times.Defaults()
 	f := &Fence{Config: cfg, working: map[ClaimID]bool{}}
 	f.sending, f.cut = context.WithCancel(context.Background())
 	f.life, f.end = context.WithCancel(context.Background())
@@ -249,6 +250,12 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 		return refused(storeRefusal(err)), true
 	}
 	r.view = view
+	if g.External() && view.Quarantine <= 0 && view.Guard.Status == LeaseAbsent { // a token that the store has not seen yet
+		if ref := r.f.present(ctx, g); ref != nil {
+			return refused(ref), true
+		}
+		return Result{}, false
+	}
 	d := Decide(view, r.request(g), r.f.Keys)
 	switch d.Action {
 	case Claim:
@@ -318,7 +325,7 @@ func (r *round) finish(res Result) Result {
 		if fenced { // the caller must learn that it was superseded, also when it had sent
 			r.lease = "lost"
 		}
-		unread = fenced || ref.Reason == StoreUnavailable || ref.Reason == LeaseLost
+		unread = fenced || ref.Reason == StoreUnavailable || ref.Reason == Quarantine || ref.Reason == LeaseLost
 		if r.sends > 0 && saysUnsent(ref.Reason) {
 			res = refused(&Refusal{Reason: InDoubt, Detail: "the call was sent and its outcome is not known yet: " + ref.Detail, RetryAfter: time.Second})
 		}
@@ -331,9 +338,13 @@ func (r *round) finish(res Result) Result {
 		res.Cause = r.last.Cause
 	}
 	res.Lease = r.lease
-	if r.lease == "" && r.c.Guard.IsZero() {
+	switch {
+	case r.lease != "":
+	case r.c.Guard.IsZero():
 		res.Lease = "instance"
-	} else if r.lease == "" {
+	case r.c.Guard.External():
+		res.Lease = "external"
+	default:
 		res.Lease = "live"
 	}
 	return res
@@ -342,7 +353,7 @@ func (r *round) finish(res Result) Result {
 // saysUnsent reports whether a refusal is read as "nothing was sent".
 func saysUnsent(why Reason) bool {
 	switch why {
-	case StoreUnavailable, LeaseLost, BreakerOpen, Draining, NotSent:
+	case StoreUnavailable, Quarantine, LeaseLost, BreakerOpen, Draining, NotSent:
 		return true
 	}
 	return false
@@ -353,10 +364,24 @@ func leaseLost() *Refusal {
 }
 
 func storeRefusal(err error) *Refusal {
+	if q, ok := errors.AsType[*QuarantineError](err); ok {
+		return &Refusal{Reason: Quarantine, Detail: q.Error(), RetryAfter: max(q.Left, time.Second)}
+	}
 	if errors.Is(err, ErrUnreadable) {
 		return &Refusal{Reason: Unreadable, Detail: err.Error(), RetryAfter: 30 * time.Second}
 	}
 	return &Refusal{Reason: StoreUnavailable, Detail: "the store did not answer: this request sent nothing", RetryAfter: time.Second}
+}
+
+// present shows the store an external token that is higher than any before.
+func (f *Fence) present(ctx context.Context, g Guard) *Refusal {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.StoreTimeout)
+	defer cancel()
+	_, err := f.Leases.Renew(ctx, g, f.Times.TTL)
+	if _, fenced := errors.AsType[*FencedError](err); err != nil && !fenced { // fenced: read why
+		return storeRefusal(err)
+	}
+	return nil
 }
 
 // patience is ctx, ended earlier when the process cuts its sends. The caller must call the function.

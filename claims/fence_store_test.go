@@ -3,6 +3,7 @@ package claims_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -369,7 +370,8 @@ func TestStoreDownAfterADoubt(t *testing.T) {
 }
 
 // TestLostRecordIsNotSentAgain: between the send and the settle the store goes back to before the claim, as a file restored
-// from a backup does. The request that sent does not take its own call for one that was not.
+// from a backup does. The request that sent does not take its own call for one that was not: it puts a lost record back, and
+// what it sends then is the record's second attempt, a probe with the same key.
 func TestLostRecordIsNotSentAgain(t *testing.T) {
 	key := claims.Key{Tenant: "shop", Call: "a"}
 	for name, before := range map[string]bool{"to no record": false, "to an open one": true} {
@@ -382,9 +384,9 @@ func TestLostRecordIsNotSentAgain(t *testing.T) {
 					wantState(t, w.record("a"), claims.StateOpen)
 					w.mem.Edit(func(d *memory.Data, _ claims.Now) { c := *d.Calls[key]; c.Record = c.Record.Clone(); old = &c })
 				}
-				sent := 0
-				w.gw.script = func(context.Context, int, claims.Pass) claims.Sent {
-					sent++
+				var sent []int
+				w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
+					sent = append(sent, p.Attempt)
 					w.mem.Edit(func(d *memory.Data, _ claims.Now) {
 						delete(d.Calls, key)
 						if before {
@@ -396,8 +398,15 @@ func TestLostRecordIsNotSentAgain(t *testing.T) {
 					return claims.Sent{Cause: "cut"}
 				}
 				wantRefusal(t, w.do(w.call("a")), claims.InDoubt, claims.Unknown)
-				if sent != 1 {
-					t.Errorf("sent %d times", sent)
+				want := []int{1, 2}
+				if before {
+					want = []int{2}
+				}
+				if !slices.Equal(sent, want) {
+					t.Errorf("sent the attempts %v, want %v", sent, want)
+				}
+				if !before {
+					wantState(t, w.record("a"), claims.StateUnknown)
 				}
 			})
 		})

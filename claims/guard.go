@@ -19,11 +19,23 @@ type Guard struct {
 // application scope can be mistaken for one.
 const InstancePrefix = "@instance:"
 
+// ExternalPrefix starts the scope of a token that the application counts itself (a workflow engine's epoch, the transitions
+// of a Kubernetes Lease): @external:<scope key>. The store knows only the highest one that it was shown. It cannot know
+// whether a higher one was granted elsewhere and not shown yet, so that such a token does not keep an earlier holder from
+// charging (assumption A2).
+const ExternalPrefix = "@external:"
+
+// ExternalTrust stands in for the remaining time of an external token, which has no expiry that the store knows.
+const ExternalTrust = time.Hour
+
 // IsZero reports whether there is no guard.
 func (g Guard) IsZero() bool { return g == Guard{} }
 
 // Instance reports whether the scope is a process's own.
 func (g Guard) Instance() bool { return strings.HasPrefix(g.Scope, InstancePrefix) }
+
+// External reports whether the application counts the scope's tokens itself.
+func (g Guard) External() bool { return strings.HasPrefix(g.Scope, ExternalPrefix) }
 
 // String is the wire form of a fencing token: <scopeKey>#<token>.
 func (g Guard) String() string { return g.Scope + "#" + strconv.FormatUint(g.Token, 10) }
@@ -53,15 +65,29 @@ func ScopeKey(tenant, id string) string {
 	return encodeURIComponent(tenant) + ":" + encodeURIComponent(id)
 }
 
-// CheckScope lets application scopes and the instances' own pass; anything else is ErrBadScope.
+// CheckScope lets scopes that can be acquired pass, the applications' and the instances' own; anything else is ErrBadScope.
 func CheckScope(scope string) error {
 	if id, ok := strings.CutPrefix(scope, InstancePrefix); ok && id != "" {
 		return nil
 	}
+	return CheckApp(scope)
+}
+
+// CheckApp lets the scopes of applications pass; anything else is ErrBadScope.
+func CheckApp(scope string) error {
 	if _, _, err := SplitScope(scope); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadScope, err)
 	}
 	return nil
+}
+
+// CheckExternal lets external guards of an application's scope pass; anything else is ErrBadScope.
+func CheckExternal(g Guard) error {
+	scope, ok := strings.CutPrefix(g.Scope, ExternalPrefix)
+	if !ok || g.Token == 0 {
+		return fmt.Errorf("%w: %s is no external token", ErrBadScope, g)
+	}
+	return CheckApp(scope)
 }
 
 // SplitScope is the inverse of ScopeKey; it refuses text that ScopeKey would not have made.

@@ -124,12 +124,16 @@ type Attempt struct {
 	InUse bool
 	// Stands: the answer is the gateway's own and kept under the key, so that a repeat would bring the same again.
 	Stands bool
-	Status int    // status of the gateway's answer, 0: none
-	Cause  string // why the outcome is what it is, one word (timeout, cut, dial, unlisted, …)
+	// Presumed: no record of it was found; the store perhaps lost it.
+	Presumed bool
+	Status   int    // status of the gateway's answer, 0: none
+	Cause    string // why the outcome is what it is, one word (timeout, cut, dial, unlisted, …)
 }
 
-// Counts reports whether the attempt is one of the few that a revision has.
-func (a Attempt) Counts() bool { return a.Wrote && !a.Refused }
+// Counts reports whether the attempt perhaps reached the gateway and was not refused there.
+func (a Attempt) Counts() bool {
+	return a.Wrote && !a.Refused && !(a.Presumed && a.Outcome == NotExecuted)
+}
 
 // Doubtful reports whether the attempt has no proof of its own.
 func (a Attempt) Doubtful() bool { return a.Outcome == Unknown }
@@ -176,6 +180,8 @@ type Record struct {
 	Key     Key
 	Version int64 // 0: no record
 	State   State
+	// Era is the store's (see View) in which the record was first claimed, or last taken for in doubt after a loss.
+	Era uint64
 
 	// Revision counts from 1. Attempt numbers are of the current revision, from 1.
 	Revision int

@@ -33,14 +33,22 @@ const (
 	Unreadable       Reason = "unreadable"
 	NotSent          Reason = "not-sent"
 	InDoubt          Reason = "in-doubt"
+
+	ScopeHeld     Reason = "held"
+	CallsInFlight Reason = "calls-in-flight"
+	StalePing     Reason = "stale-ping"
+	UnknownWatch  Reason = "unknown-watch"
 )
 
-// Reasons lists every refusal, for the tests that demand a status and an error shape for each.
+// Reasons lists every refusal of a call, for the tests that demand a status and an error shape for each.
 var Reasons = []Reason{
 	BadRequest, NoKey, Untagged, WrongTenant, UnknownGateway, KeyConflict, Fenced, SupersededRev, RevisionBlocked,
 	AlreadyUndone, NothingToUndo, AttemptsUsed, AnswerGone, ScopeFinished, CallCancelled, RetentionPassed, InFlight,
 	NeedsReview, TooLarge, StoreUnavailable, LeaseLost, Draining, BreakerOpen, Quarantine, Unreadable, NotSent, InDoubt,
 }
+
+// LeaseReasons lists the refusals that only the lease API makes; it makes some of Reasons too.
+var LeaseReasons = []Reason{ScopeHeld, CallsInFlight, StalePing, UnknownWatch}
 
 // Refusal is the one error that says why a request got no gateway answer.
 type Refusal struct {

@@ -13,7 +13,23 @@ type View struct {
 	Guard  GuardView // the asked guard's standing
 	Sender GuardView // the standing of Record.Sender
 	Now    Now
+	// Era counts the times that the store perhaps lost what it had acknowledged; see Loss.
+	Era uint64
+	// Loss is set where the record, or the want of one, may be older than what was once acknowledged.
+	Loss *Loss
+	// Quarantine is how long nothing may be granted, renewed or claimed yet after a loss was noticed; 0: no quarantine.
+	Quarantine time.Duration
 }
+
+// Loss is a time in which writes were acknowledged that the store perhaps no longer has: a standby that was behind was
+// promoted, or an older copy was put back. Whatever was written after From may be missing; At is when it was noticed.
+type Loss struct{ From, At Now }
+
+// LossWatch is how long after a loss a call without a record is looked up before it is sent.
+const LossWatch = 168 * time.Hour
+
+// TokenJump is added to every scope's next token at a loss, so that no token that was granted and lost is granted again.
+const TokenJump = 1_000_000
 
 // Condition is what must hold in the transaction of a Swap, besides the versions.
 type Condition struct {
@@ -120,7 +136,9 @@ type Store interface {
 
 	// Swap writes one record, or two for an undo's first claim (all or nothing), if their stored versions are the expected
 	// ones and the condition holds, and returns them as written. Named refusals, in the order in which they are checked:
-	// *FencedError (Guard, then Sender), ErrSenderLives, ErrLost. Rows are locked leases first, each kind in byte order.
+	// *QuarantineError (where the condition names a guard or a sender), *FencedError (Guard, then Sender), ErrSenderLives,
+	// ErrLost. A claim whose record is of an earlier era than the store's is ErrLost too: it must be decided with the loss in
+	// view. Rows are locked leases first, each kind in byte order.
 	Swap(ctx context.Context, cond Condition, writes ...Write) (Swapped, error)
 
 	// Unsettled returns the keys of calls that are unknown, or pending past their deadline, or hold success evidence that
@@ -132,10 +150,12 @@ type Store interface {
 	Prune(ctx context.Context, before time.Time, limit int) (int, error)
 }
 
-// Lister browses calls for people. It is no part of any decision.
+// Lister browses calls and leases for people. It is no part of any decision.
 type Lister interface {
 	// List returns at most limit calls of a tenant ("" for all), newest first, of the listed states (none: all).
 	List(ctx context.Context, tenant string, states []State, limit int) ([]Record, error)
+	// Log returns a scope's lease log, oldest first.
+	Log(ctx context.Context, scope string) ([]LeaseEvent, error)
 }
 
 // Lease is a scope's standing.
@@ -144,31 +164,37 @@ type Lease struct {
 	Status    LeaseStatus // LeaseAbsent: never taken
 	Holder    string
 	Remaining time.Duration // until expiry, where live
+	Cancelled bool          // somebody asked for the scope's work to stop; kept across takes
 }
 
 // LeaseEvent is one line of the lease log. Renewals are not logged.
 type LeaseEvent struct {
 	Guard
-	Event  string // take (the scope was free), takeover (the last holder's time had run out), release, finish
+	Event  string // take (the scope was free), takeover (the last holder's time had run out), release, finish, cancel
 	Holder string
 	At     Now
 }
 
-// Leases grants scopes. Expiry is decided by the store's clock alone.
+// Leases grants scopes. Expiry is decided by the store's clock alone. During a quarantine Acquire, Renew, Release and
+// Finish are refused with *QuarantineError.
 type Leases interface {
-	// Acquire takes a free or expired scope: token + 1. Refusals: ErrHeld, ErrFinished.
+	// Acquire takes a free or expired scope: token + 1. Refusals: ErrHeld, ErrFinished, ErrBadScope.
 	Acquire(ctx context.Context, scope, holder string, ttl time.Duration) (Lease, error)
 	// Renew moves the expiry of a live lease to now + ttl, never back. An expired lease is not renewed: *FencedError.
+	// An external guard (see ExternalPrefix) has no expiry: its renewal raises the scope's mark to its token, and a token
+	// below the mark is *FencedError.
 	Renew(ctx context.Context, g Guard, ttl time.Duration) (Lease, error)
 	// Release gives a live lease back; the token stays counted. Refusals: *FencedError; ErrCallsInFlight while a call of
 	// the scope is pending or unknown, or an attempt that was sent under this lease is pending.
 	Release(ctx context.Context, g Guard) error
 	// Finish ends a scope for good: it is never granted again. Refusals as Release.
 	Finish(ctx context.Context, g Guard) error
+	// Cancel marks a scope, held or not, so that whoever holds it learns at its next renewal that its work is to stop. It
+	// takes the lease from nobody. Marking again changes nothing. Refusals: ErrFinished, ErrBadScope (also for scopes that
+	// are no application's).
+	Cancel(ctx context.Context, scope string) (Lease, error)
 	// State reads a scope.
 	State(ctx context.Context, scope string) (Lease, error)
-	// Log returns a scope's log, oldest first.
-	Log(ctx context.Context, scope string) ([]LeaseEvent, error)
 }
 
 // Backend is one database: calls and the leases that guard them, so that both are read in one transaction (A2).
@@ -203,10 +229,21 @@ func (e *FencedError) Error() string {
 	return fmt.Sprintf("lease %s is %s", e.Guard, e.Status)
 }
 
+// QuarantineError says that the store perhaps lost leases that it had granted: nothing is granted, renewed or claimed until
+// they have surely run out.
+type QuarantineError struct{ Left time.Duration }
+
+func (e *QuarantineError) Error() string {
+	return fmt.Sprintf("the store perhaps lost what it had acknowledged: in quarantine for %s", e.Left.Round(time.Millisecond))
+}
+
 // Refused reports whether err is a named refusal, so that surely nothing was written. Any other error of a write means
 // perhaps applied.
 func Refused(err error) bool {
 	if _, ok := errors.AsType[*FencedError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*QuarantineError](err); ok {
 		return true
 	}
 	for _, r := range []error{ErrLost, ErrSenderLives, ErrHeld, ErrFinished, ErrCallsInFlight, ErrUnreadable, ErrBadScope} {

@@ -79,7 +79,7 @@ func miss(r Record, v Verdict) (Record, bool) {
 	r.Misses++
 	r.LastMiss = v.Asked.Store
 	r.NextCheck = v.Asked.Store.Add(v.Rules.MissGap)
-	if r.Misses < max(v.Rules.Misses, 1) {
+	if r.Misses < max(v.Rules.Misses, 1) && !r.presumed() {
 		return r, true
 	}
 	if !v.Rules.Keyed && r.wroteInDoubt() {
@@ -92,7 +92,7 @@ func miss(r Record, v Verdict) (Record, bool) {
 
 func (r *Record) wroteInDoubt() bool {
 	for _, a := range r.Attempts {
-		if a.Doubtful() && a.Wrote {
+		if a.Doubtful() && a.Wrote && !a.Presumed {
 			return true
 		}
 	}
@@ -106,7 +106,7 @@ func tooOld(r *Record, v Verdict) bool {
 	if r.Facts.Retention > 0 {
 		limit = min(limit, r.Facts.Retention)
 	}
-	return v.Asked.Age(r.FirstStarted) >= limit || v.Rules.NoWay && settled(r, v)
+	return v.Asked.Age(r.doubted()) >= limit || v.Rules.NoWay && settled(r, v)
 }
 
 // Word is what a person says of a call in review.

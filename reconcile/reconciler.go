@@ -100,6 +100,18 @@ func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
 	if v, err = r.Store.Get(ctx, key, claims.Guard{}); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
+	if v.Loss != nil { // an attempt of which the store has no record may have come after the ones it knows
+		next := claims.Presume(v, r.attemptTimeout(&v.Record), claims.NewClaimID())
+		if err := r.write(ctx, &v.Record, next); err != nil {
+			return err
+		}
+		if v, err = r.Store.Get(ctx, key, claims.Guard{}); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if v.Loss != nil {
+			return nil // another write came first
+		}
+	}
 	verdict := r.ask(ctx, v)
 	next, moved := claims.Apply(v.Record, verdict)
 	r.Log.Debug("lookup", "tenant", key.Tenant, "call", key.Call, "found", verdict.Kind.String(), "reason", verdict.Reason, "state", string(next.State))
@@ -107,6 +119,21 @@ func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
 		return nil
 	}
 	return r.write(ctx, &v.Record, next)
+}
+
+// attemptTimeout is how long an attempt of the call's route may take; of a gateway that is not configured here, the longest of
+// all.
+func (r *Reconciler) attemptTimeout(rec *claims.Record) time.Duration {
+	if g, ok := r.Gateways.ByName(rec.Facts.Gateway); ok {
+		if p, ok := g.RoutePolicy(rec.Facts.Route); ok {
+			return p.AttemptTimeout
+		}
+	}
+	longest := 10 * time.Minute
+	for _, g := range r.Gateways.All() {
+		longest = max(longest, g.AttemptTimeout)
+	}
+	return longest
 }
 
 func (r *Reconciler) write(ctx context.Context, rec *claims.Record, next claims.Record) error {

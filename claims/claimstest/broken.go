@@ -22,13 +22,13 @@ func (b Broken) Open() Harness {
 	d := &double{clock: clock, now: clock.Now}
 	d.Store = memory.New(memory.Config{Now: func() claims.Now { return d.now() }})
 	b.wrap(d)
-	return Harness{Backend: d, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: d.Spoil}
+	return Harness{Backend: d, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: d.Spoil, Lose: d.lose}
 }
 
 // BrokenStores are all of them.
 func BrokenStores() []Broken {
 	var all []Broken
-	for _, part := range [][]Broken{brokenLeases, brokenEnds, brokenReads, brokenSwaps, brokenContents, brokenSweeps, brokenRaces} {
+	for _, part := range [][]Broken{brokenLeases, brokenEnds, brokenMarks, brokenLosses, brokenReads, brokenSwaps, brokenContents, brokenSweeps, brokenRaces} {
 		all = append(all, part...)
 	}
 	return all
@@ -50,6 +50,7 @@ type double struct {
 	release   func(context.Context, claims.Guard) error
 	finish    func(context.Context, claims.Guard) error
 	state     func(context.Context, string) (claims.Lease, error)
+	cancel    func(context.Context, string) (claims.Lease, error)
 	keyring   func() *claims.Keyring
 	close     func() error
 }
@@ -122,6 +123,21 @@ func (d *double) State(ctx context.Context, scope string) (claims.Lease, error) 
 		return d.state(ctx, scope)
 	}
 	return d.Store.State(ctx, scope)
+}
+
+func (d *double) Cancel(ctx context.Context, scope string) (claims.Lease, error) {
+	if d.cancel != nil {
+		return d.cancel(ctx, scope)
+	}
+	return d.Store.Cancel(ctx, scope)
+}
+
+// lose has a quarantine of the longest lease and a second.
+func (d *double) lose() time.Duration {
+	now := d.clock.Now()
+	const back = -time.Minute
+	d.Lose(claims.Now{Store: now.Store.Add(back), Wall: now.Wall.Add(back)}, ttl+time.Second)
+	return ttl + time.Second
 }
 
 func (d *double) Keyring() *claims.Keyring {

@@ -23,6 +23,9 @@ type Harness struct {
 	Advance func(d time.Duration)
 	// StepWall sets the wall clock alone forward or (negative) back.
 	StepWall func(d time.Duration)
+	// Lose lets the store notice that it perhaps lost what it acknowledged in the last minute, though nothing is gone, and
+	// returns how long its quarantine is: at least the longest lease that a rule takes.
+	Lose func() time.Duration
 	// Spoil makes a stored record one that this version cannot read.
 	Spoil func(key claims.Key)
 	// Except names rules that the store does not keep, with the reason. They are not run.
@@ -46,7 +49,7 @@ type Rule struct {
 // Rules are all of them, in the order of the documentation of package claims.
 func Rules() []Rule {
 	var all []Rule
-	for _, part := range [][]rule{leaseRules, endRules, readRules, swapRules, contentRules, sweepRules, raceRules} {
+	for _, part := range [][]rule{leaseRules, endRules, markRules, lossRules, readRules, swapRules, contentRules, sweepRules, raceRules} {
 		for _, r := range part {
 			all = append(all, Rule{r.name, func(t T, h Harness) { r.check(&kit{T: t, Harness: h}) }})
 		}

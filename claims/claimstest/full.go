@@ -20,7 +20,7 @@ func FullRecord(key claims.Key) claims.Record {
 	}
 	sender, guard := claims.Guard{Scope: instance, Token: 3}, claims.Guard{Scope: app, Token: 1<<63 - 1}
 	return claims.Record{
-		Key: key, State: claims.StateReview, Revision: 2, Attempt: 4, Claim: claims.NewClaimID(),
+		Key: key, State: claims.StateReview, Era: 1, Revision: 2, Attempt: 4, Claim: claims.NewClaimID(),
 		Sender: sender, Deadline: at(1).Store, Scope: app,
 		Fingerprint: claims.Fingerprint{KeyID: "k1", Canonical: 2, MAC: []byte{0, 1, 2, 0xff}},
 		Facts: claims.Facts{
@@ -31,7 +31,7 @@ func FullRecord(key claims.Key) claims.Record {
 		FirstStarted: at(2),
 		Attempts: []claims.Attempt{{
 			Number: 4, Claim: claims.NewClaimID(), Sender: sender, Guard: guard, Started: at(3), Deadline: at(4).Store,
-			Outcome: claims.NotExecuted, Proof: "zero-bytes", Wrote: true, Refused: true, InUse: true, Stands: true, Status: 429, Cause: "cut",
+			Outcome: claims.NotExecuted, Proof: "zero-bytes", Wrote: true, Refused: true, InUse: true, Stands: true, Presumed: true, Status: 429, Cause: "cut",
 		}},
 		Evidence: []claims.Evidence{{
 			Revision: 1, Attempt: 2, Claim: claims.NewClaimID(), Outcome: claims.Succeeded, Source: "notice", At: at(5),

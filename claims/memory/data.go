@@ -12,6 +12,9 @@ type Data struct {
 	Calls  map[claims.Key]*Call
 	Leases map[string]*Lease
 	Log    map[string][]claims.LeaseEvent
+	// Losses are what the store was told that it lost (see Store.Lose); their number is its era.
+	Losses     []claims.Loss
+	Quarantine time.Time // store time until which nothing is granted; zero: none
 }
 
 // Call is a record with what the sweeper counts beside it.
@@ -22,10 +25,12 @@ type Call struct {
 
 // Lease is a scope's row; it stays when the lease ends, as the token must never be granted again.
 type Lease struct {
-	Token  uint64
-	Holder string
-	End    claims.LeaseStatus // LeaseReleased, LeaseFinished; else not ended
-	Expiry time.Time          // store time; at this very instant the lease has expired
+	Token     uint64 // 0: never taken, only marked as cancelled
+	Holder    string
+	End       claims.LeaseStatus // LeaseReleased, LeaseFinished; else not ended
+	Expiry    time.Time          // store time; at this very instant the lease has expired
+	Cancelled bool
+	Era       uint64 // the store's, when it was taken; of an earlier one it is not live
 }
 
 // Edit runs f on the stored data itself, locked, at the store's time. It exists so that tests can build stores that
@@ -60,9 +65,11 @@ func (d *Data) standing(g claims.Guard, now claims.Now) claims.GuardView {
 		return claims.GuardView{Status: claims.LeaseAbsent}
 	case g.Token < l.Token:
 		return claims.GuardView{Status: claims.LeaseSuperseded}
+	case g.External():
+		return claims.GuardView{Status: claims.LeaseLive, Remaining: claims.ExternalTrust}
 	case l.End == claims.LeaseReleased || l.End == claims.LeaseFinished:
 		return claims.GuardView{Status: l.End}
-	case !now.Store.Before(l.Expiry):
+	case !now.Store.Before(l.Expiry) || l.Era < d.era():
 		return claims.GuardView{Status: claims.LeaseExpired}
 	}
 	return claims.GuardView{Status: claims.LeaseLive, Remaining: l.Expiry.Sub(now.Store)}
@@ -70,6 +77,11 @@ func (d *Data) standing(g claims.Guard, now claims.Now) claims.GuardView {
 
 // hold refuses in the documented order; the standings are those of the same instant.
 func (d *Data) hold(c claims.Condition, at claims.Swapped, now claims.Now) error {
+	if !c.Guard.IsZero() || !c.Sender.IsZero() {
+		if err := d.open(now); err != nil {
+			return err
+		}
+	}
 	if !c.Guard.IsZero() && !at.Guard.Live() {
 		return &claims.FencedError{Guard: c.Guard, Status: at.Guard.Status}
 	}

@@ -22,6 +22,9 @@ func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Dura
 		return claims.Lease{}, err
 	}
 	defer s.mu.Unlock()
+	if err := s.data.open(now); err != nil {
+		return claims.Lease{}, err
+	}
 	was := s.data.lease(scope, now)
 	event := "take"
 	switch was.Status {
@@ -32,8 +35,10 @@ func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Dura
 	case claims.LeaseExpired:
 		event = "takeover"
 	}
-	g := claims.Guard{Scope: scope, Token: was.Token + 1}
-	s.data.Leases[scope] = &Lease{Token: g.Token, Holder: holder, Expiry: now.Store.Add(ttl)}
+	g := claims.Guard{Scope: scope, Token: s.data.next(scope)}
+	s.data.Leases[scope] = &Lease{
+		Token: g.Token, Holder: holder, Expiry: now.Store.Add(ttl), Cancelled: was.Cancelled, Era: s.data.era(),
+	}
 	s.data.log(g, event, holder, now)
 	return s.data.lease(scope, now), nil
 }
@@ -45,7 +50,18 @@ func (s *Store) Renew(ctx context.Context, g claims.Guard, ttl time.Duration) (c
 		return claims.Lease{}, err
 	}
 	defer s.mu.Unlock()
-	if v := s.data.standing(g, now); !v.Live() {
+	if err := s.data.open(now); err != nil {
+		return claims.Lease{}, err
+	}
+	v := s.data.standing(g, now)
+	if g.External() && v.Status == claims.LeaseAbsent {
+		if err := claims.CheckExternal(g); err != nil {
+			return claims.Lease{}, err
+		}
+		s.data.Leases[g.Scope] = &Lease{Token: g.Token, Era: s.data.era()}
+		v = s.data.standing(g, now)
+	}
+	if !v.Live() {
 		return claims.Lease{}, &claims.FencedError{Guard: g, Status: v.Status}
 	}
 	l := s.data.Leases[g.Scope]
@@ -66,11 +82,17 @@ func (s *Store) Finish(ctx context.Context, g claims.Guard) error {
 }
 
 func (s *Store) end(ctx context.Context, g claims.Guard, as claims.LeaseStatus, event string) error {
+	if g.External() {
+		return fmt.Errorf("%w: an external token is not ended here", claims.ErrBadScope)
+	}
 	now, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
+	if err := s.data.open(now); err != nil {
+		return err
+	}
 	if v := s.data.standing(g, now); !v.Live() {
 		return &claims.FencedError{Guard: g, Status: v.Status}
 	}
@@ -83,6 +105,30 @@ func (s *Store) end(ctx context.Context, g claims.Guard, as claims.LeaseStatus, 
 	return nil
 }
 
+// Cancel implements claims.Leases.
+func (s *Store) Cancel(ctx context.Context, scope string) (claims.Lease, error) {
+	if err := claims.CheckApp(scope); err != nil {
+		return claims.Lease{}, err
+	}
+	now, err := s.enter(ctx)
+	if err != nil {
+		return claims.Lease{}, err
+	}
+	defer s.mu.Unlock()
+	was := s.data.lease(scope, now)
+	if was.Status == claims.LeaseFinished {
+		return was, claims.ErrFinished
+	}
+	if s.data.Leases[scope] == nil {
+		s.data.Leases[scope] = &Lease{}
+	}
+	s.data.Leases[scope].Cancelled = true
+	if !was.Cancelled {
+		s.data.log(was.Guard, "cancel", was.Holder, now)
+	}
+	return s.data.lease(scope, now), nil
+}
+
 // State implements claims.Leases.
 func (s *Store) State(ctx context.Context, scope string) (claims.Lease, error) {
 	now, err := s.enter(ctx)
@@ -93,7 +139,7 @@ func (s *Store) State(ctx context.Context, scope string) (claims.Lease, error) {
 	return s.data.lease(scope, now), nil
 }
 
-// Log implements claims.Leases.
+// Log implements claims.Lister.
 func (s *Store) Log(ctx context.Context, scope string) ([]claims.LeaseEvent, error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
@@ -109,7 +155,16 @@ func (d *Data) lease(scope string, now claims.Now) claims.Lease {
 	}
 	g := claims.Guard{Scope: scope, Token: l.Token}
 	v := d.standing(g, now)
-	return claims.Lease{Guard: g, Status: v.Status, Holder: l.Holder, Remaining: v.Remaining}
+	return claims.Lease{Guard: g, Status: v.Status, Holder: l.Holder, Remaining: v.Remaining, Cancelled: l.Cancelled}
+}
+
+// next is the token of a scope's next take.
+func (d *Data) next(scope string) uint64 {
+	l, ok := d.Leases[scope]
+	if !ok {
+		return 1 + claims.TokenJump*d.era()
+	}
+	return l.Token + 1 + claims.TokenJump*(d.era()-l.Era)
 }
 
 func (d *Data) log(g claims.Guard, event, holder string, now claims.Now) {

@@ -83,11 +83,15 @@ func (s *Store) Get(ctx context.Context, key claims.Key, guard claims.Guard) (cl
 		return claims.View{}, err
 	}
 	defer s.mu.Unlock()
-	v := claims.View{Guard: s.data.standing(guard, now), Now: now}
+	v := claims.View{
+		Guard: s.data.standing(guard, now), Now: now,
+		Era: s.data.era(), Quarantine: max(s.data.Quarantine.Sub(now.Store), 0),
+	}
 	if v.Record, err = s.data.read(key); err != nil {
 		return claims.View{}, err
 	}
 	v.Sender = s.data.standing(v.Record.Sender, now)
+	v.Loss = s.data.loss(&v.Record, now)
 	return v, nil
 }
 
@@ -116,7 +120,7 @@ func (s *Store) Swap(ctx context.Context, cond claims.Condition, writes ...claim
 			return out, err
 		}
 		out.Records = append(out.Records, r)
-		lost = lost || r.Version != w.Version
+		lost = lost || r.Version != w.Version || w.Claim && w.Next.Era < s.data.era()
 	}
 	if lost {
 		return out, claims.ErrLost

@@ -15,7 +15,15 @@ func TestRules(t *testing.T) {
 		clock := claimstest.NewClock()
 		s := memory.New(memory.Config{Now: clock.Now})
 		t.Cleanup(func() { s.Close() })
-		return claimstest.Harness{Backend: s, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: s.Spoil}
+		return claimstest.Harness{
+			Backend: s, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: s.Spoil,
+			Lose: func() time.Duration {
+				from := clock.Now()
+				from.Store, from.Wall = from.Store.Add(-time.Minute), from.Wall.Add(-time.Minute)
+				s.Lose(from, time.Minute)
+				return time.Minute
+			},
+		}
 	})
 }
 

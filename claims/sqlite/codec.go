@@ -107,6 +107,7 @@ type jsonAttempt struct {
 	Refused  bool           `json:"refused,omitempty"`
 	InUse    bool           `json:"in_use,omitempty"`
 	Stands   bool           `json:"stands,omitempty"`
+	Presumed bool           `json:"presumed,omitempty"`
 	Status   int            `json:"status,omitempty"`
 	Cause    text           `json:"cause,omitempty"`
 }
@@ -115,7 +116,7 @@ func attemptOf(a claims.Attempt) jsonAttempt {
 	return jsonAttempt{
 		Number: a.Number, Claim: a.Claim, Sender: guardOf(a.Sender), Guard: guardOf(a.Guard), Started: nowOf(a.Started),
 		Deadline: instant{a.Deadline}, Outcome: outcome(a.Outcome), Proof: text(a.Proof), Wrote: a.Wrote,
-		Refused: a.Refused, InUse: a.InUse, Stands: a.Stands, Status: a.Status, Cause: text(a.Cause),
+		Refused: a.Refused, InUse: a.InUse, Stands: a.Stands, Presumed: a.Presumed, Status: a.Status, Cause: text(a.Cause),
 	}
 }
 
@@ -123,7 +124,7 @@ func (a jsonAttempt) claims() claims.Attempt {
 	return claims.Attempt{
 		Number: a.Number, Claim: a.Claim, Sender: a.Sender.claims(), Guard: a.Guard.claims(), Started: a.Started.claims(),
 		Deadline: a.Deadline.Time, Outcome: claims.Outcome(a.Outcome), Proof: string(a.Proof), Wrote: a.Wrote,
-		Refused: a.Refused, InUse: a.InUse, Stands: a.Stands, Status: a.Status, Cause: string(a.Cause),
+		Refused: a.Refused, InUse: a.InUse, Stands: a.Stands, Presumed: a.Presumed, Status: a.Status, Cause: string(a.Cause),
 	}
 }
 

@@ -23,15 +23,19 @@ type lease struct {
 	holder   string
 	standing string
 	expiry   time.Time
+	// cancelled is kept across takes
+	cancelled bool
+	external  bool // the application counts the tokens: neither standing nor expiry counts
 }
 
 // lease reads a scope's row; token 0 where the scope was never taken.
 func (t *tx) lease(scope string) (l lease, err error) {
 	var token, expiry int64
-	err = t.row(`SELECT token, holder, standing, expiry FROM leases WHERE scope = ?`, scope).
-		Scan(&token, &l.holder, &l.standing, &expiry)
+	l.external = claims.Guard{Scope: scope}.External()
+	err = t.row(`SELECT token, holder, standing, expiry, cancelled FROM leases WHERE scope = ?`, scope).
+		Scan(&token, &l.holder, &l.standing, &expiry, &l.cancelled)
 	if errors.Is(err, sql.ErrNoRows) {
-		return lease{}, nil
+		return l, nil
 	}
 	if err != nil {
 		return lease{}, fmt.Errorf("sqlite store: lease %s: %w", scope, err)
@@ -47,6 +51,8 @@ func (l lease) view(token uint64, now claims.Now) claims.GuardView {
 		return claims.GuardView{Status: claims.LeaseAbsent}
 	case token < l.token:
 		return claims.GuardView{Status: claims.LeaseSuperseded}
+	case l.external:
+		return claims.GuardView{Status: claims.LeaseLive, Remaining: claims.ExternalTrust}
 	case l.standing == released:
 		return claims.GuardView{Status: claims.LeaseReleased}
 	case l.standing == finished:
@@ -60,7 +66,7 @@ func (l lease) view(token uint64, now claims.Now) claims.GuardView {
 func (l lease) public(scope string, now claims.Now) claims.Lease {
 	v := l.view(l.token, now)
 	g := claims.Guard{Scope: scope, Token: l.token}
-	return claims.Lease{Guard: g, Status: v.Status, Holder: l.holder, Remaining: v.Remaining}
+	return claims.Lease{Guard: g, Status: v.Status, Holder: l.holder, Remaining: v.Remaining, Cancelled: l.cancelled}
 }
 
 func (t *tx) standing(g claims.Guard) (claims.GuardView, error) {
@@ -109,7 +115,7 @@ func (t *tx) acquire(scope, holder string, ttl time.Duration) (claims.Lease, err
 	case claims.LeaseExpired:
 		event = "takeover"
 	}
-	l = lease{token: l.token + 1, holder: holder, standing: held, expiry: t.now.Store.Add(ttl)}
+	l = lease{token: l.token + 1, holder: holder, standing: held, expiry: t.now.Store.Add(ttl), cancelled: l.cancelled}
 	if err := t.putLease(scope, l); err != nil {
 		return claims.Lease{}, err
 	}
@@ -117,11 +123,11 @@ func (t *tx) acquire(scope, holder string, ttl time.Duration) (claims.Lease, err
 }
 
 func (t *tx) putLease(scope string, l lease) error {
-	err := t.change(`INSERT INTO leases (scope, token, holder, standing, expiry, renewed_store, renewed_wall)
-		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET token = excluded.token, holder = excluded.holder,
-		standing = excluded.standing, expiry = excluded.expiry, renewed_store = excluded.renewed_store,
+	err := t.change(`INSERT INTO leases (scope, token, holder, standing, expiry, cancelled, renewed_store, renewed_wall)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope) DO UPDATE SET token = excluded.token, holder = excluded.holder,
+		standing = excluded.standing, expiry = excluded.expiry, cancelled = excluded.cancelled, renewed_store = excluded.renewed_store,
 		renewed_wall = excluded.renewed_wall`,
-		scope, int64(l.token), l.holder, l.standing, l.expiry.UnixNano(), t.now.Store.UnixNano(), t.now.Wall.UnixNano())
+		scope, int64(l.token), l.holder, l.standing, l.expiry.UnixNano(), bit(l.cancelled), t.now.Store.UnixNano(), t.now.Wall.UnixNano())
 	if err != nil {
 		return fmt.Errorf("sqlite store: lease %s: %w", scope, err)
 	}
@@ -153,6 +159,9 @@ func (t *tx) mine(g claims.Guard) (lease, error) {
 func (s *Store) Renew(ctx context.Context, g claims.Guard, ttl time.Duration) (claims.Lease, error) {
 	return s.onLease(ctx, func(t *tx) (claims.Lease, error) {
 		l, err := t.mine(g)
+		if fenced, ok := errors.AsType[*claims.FencedError](err); ok && g.External() && fenced.Status == claims.LeaseAbsent {
+			return t.raise(g)
+		}
 		if err != nil {
 			return claims.Lease{}, err
 		}
@@ -161,6 +170,15 @@ func (s *Store) Renew(ctx context.Context, g claims.Guard, ttl time.Duration) (c
 		}
 		return l.public(g.Scope, t.now), t.putLease(g.Scope, l)
 	})
+}
+
+// raise takes in an external token that is higher than any before.
+func (t *tx) raise(g claims.Guard) (claims.Lease, error) {
+	if err := claims.CheckExternal(g); err != nil {
+		return claims.Lease{}, err
+	}
+	l := lease{token: g.Token, standing: held, expiry: t.now.Store, external: true}
+	return l.public(g.Scope, t.now), t.putLease(g.Scope, l)
 }
 
 // Release implements claims.Leases.
@@ -174,6 +192,9 @@ func (s *Store) Finish(ctx context.Context, g claims.Guard) error {
 }
 
 func (s *Store) end(ctx context.Context, g claims.Guard, as, event string) error {
+	if g.External() {
+		return fmt.Errorf("%w: an external token is not ended here", claims.ErrBadScope)
+	}
 	return s.writer.do(ctx, true, func(t *tx) error {
 		l, err := t.mine(g)
 		if err != nil {
@@ -197,6 +218,31 @@ func (s *Store) end(ctx context.Context, g claims.Guard, as, event string) error
 	})
 }
 
+// Cancel implements claims.Leases.
+func (s *Store) Cancel(ctx context.Context, scope string) (claims.Lease, error) {
+	if err := claims.CheckApp(scope); err != nil {
+		return claims.Lease{}, err
+	}
+	return s.onLease(ctx, func(t *tx) (claims.Lease, error) {
+		l, err := t.lease(scope)
+		if err != nil || l.cancelled || l.standing == finished {
+			out := l.public(scope, t.now)
+			if err == nil && l.standing == finished {
+				err = claims.ErrFinished
+			}
+			return out, err
+		}
+		if l.standing == "" { // never taken
+			l.standing, l.expiry = released, t.now.Store
+		}
+		l.cancelled = true
+		if err := t.putLease(scope, l); err != nil {
+			return claims.Lease{}, err
+		}
+		return l.public(scope, t.now), t.log(scope, l, "cancel")
+	})
+}
+
 // State implements claims.Leases.
 func (s *Store) State(ctx context.Context, scope string) (out claims.Lease, err error) {
 	err = s.read(ctx, func(t *tx) error {
@@ -207,7 +253,7 @@ func (s *Store) State(ctx context.Context, scope string) (out claims.Lease, err 
 	return out, err
 }
 
-// Log implements claims.Leases.
+// Log implements claims.Lister.
 func (s *Store) Log(ctx context.Context, scope string) (log []claims.LeaseEvent, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		rows, err := t.query(`SELECT token, event, holder, at_store, at_wall FROM lease_log WHERE scope = ? ORDER BY line`,

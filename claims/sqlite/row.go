@@ -12,7 +12,7 @@ import (
 
 // columns of calls, in the order of values and scan.
 var columns = []string{
-	"tenant", "call_key", "version", "state", "revision", "attempt", "claim_id", "sender_scope", "sender_token", "deadline",
+	"tenant", "call_key", "version", "era", "state", "revision", "attempt", "claim_id", "sender_scope", "sender_token", "deadline",
 	"scope", "fingerprint_key", "fingerprint_version", "fingerprint_mac",
 	"gateway", "account", "endpoint", "credential", "route", "gateway_key", "key_place", "lookup_form", "reference", "retention", "settle_after", "lookup",
 	"first_started_store", "first_started_wall", "attempts", "evidence", "unread", "answered", "reconciled", "payment",
@@ -61,7 +61,7 @@ func values(r *claims.Record) ([]any, error) {
 	}
 	f := r.Facts
 	return []any{
-		[]byte(r.Key.Tenant), []byte(r.Key.Call), r.Version, string(r.State), r.Revision, r.Attempt, r.Claim[:],
+		[]byte(r.Key.Tenant), []byte(r.Key.Call), r.Version, int64(r.Era), string(r.State), r.Revision, r.Attempt, r.Claim[:],
 		r.Sender.Scope, int64(r.Sender.Token), ns(r.Deadline),
 		r.Scope, r.Fingerprint.KeyID, r.Fingerprint.Canonical, r.Fingerprint.MAC,
 		f.Gateway, f.Account, f.Endpoint, f.Credential, f.Route, f.GatewayKey, f.KeyPlace, f.LookupForm, f.Reference, int64(f.Retention), int64(f.SettleAfter), lookup,
@@ -103,7 +103,7 @@ func reviewColumn(v *claims.Review) (any, error) {
 type raw struct {
 	rec                                claims.Record
 	tenant, call, claim                []byte
-	token                              int64
+	token, era                         int64
 	retention, settle                  int64
 	state                              string
 	unread, answered                   bool
@@ -117,7 +117,7 @@ type raw struct {
 func (w *raw) scan(row scanner) error {
 	r := &w.rec
 	f := &r.Facts
-	return row.Scan(&w.tenant, &w.call, &r.Version, &w.state, &r.Revision, &r.Attempt, &w.claim,
+	return row.Scan(&w.tenant, &w.call, &r.Version, &w.era, &w.state, &r.Revision, &r.Attempt, &w.claim,
 		&r.Sender.Scope, &w.token, &w.deadline,
 		&r.Scope, &r.Fingerprint.KeyID, &r.Fingerprint.Canonical, &r.Fingerprint.MAC,
 		&f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.KeyPlace, &f.LookupForm, &f.Reference, &w.retention, &w.settle, &w.lookup,
@@ -131,7 +131,7 @@ func (w *raw) record() (claims.Record, error) {
 	r := w.rec
 	r.Key = claims.Key{Tenant: string(w.tenant), Call: string(w.call)}
 	r.State = claims.State(w.state)
-	r.Sender.Token = uint64(w.token)
+	r.Sender.Token, r.Era = uint64(w.token), uint64(w.era)
 	r.Facts.Retention, r.Facts.SettleAfter = time.Duration(w.retention), time.Duration(w.settle)
 	r.Deadline, r.LastMiss, r.NextCheck = when(w.deadline), when(w.lastMiss), when(w.nextCheck)
 	r.FirstStarted = claims.Now{Store: when(w.firstStore), Wall: when(w.firstWall)}

@@ -23,6 +23,7 @@ CREATE TABLE calls (
   tenant              BLOB    NOT NULL,
   call_key            BLOB    NOT NULL,
   version             INTEGER NOT NULL CHECK (version > 0),
+  era                 INTEGER NOT NULL,
   state               TEXT    NOT NULL,
   revision            INTEGER NOT NULL,
   attempt             INTEGER NOT NULL,
@@ -91,9 +92,12 @@ CREATE TABLE answers (
 -- A row stays when its lease ends: a token is never granted again.
 CREATE TABLE leases (
   scope         TEXT    PRIMARY KEY,
-  token         INTEGER NOT NULL CHECK (token > 0),
+  -- 0: never taken, only cancelled
+  token         INTEGER NOT NULL CHECK (token >= 0),
   holder        TEXT    NOT NULL,
+  -- of an external token neither standing nor expiry counts
   standing      TEXT    NOT NULL CHECK (standing IN ('held', 'released', 'finished')),
+  cancelled     INTEGER NOT NULL CHECK (cancelled IN (0, 1)),
   expiry        INTEGER NOT NULL,
   renewed_store INTEGER NOT NULL,
   renewed_wall  INTEGER NOT NULL
@@ -103,7 +107,7 @@ CREATE TABLE lease_log (
   line     INTEGER PRIMARY KEY AUTOINCREMENT,
   scope    TEXT    NOT NULL,
   token    INTEGER NOT NULL,
-  event    TEXT    NOT NULL CHECK (event IN ('take', 'takeover', 'release', 'finish')),
+  event    TEXT    NOT NULL CHECK (event IN ('take', 'takeover', 'release', 'finish', 'cancel')),
   holder   TEXT    NOT NULL,
   at_store INTEGER NOT NULL,
   at_wall  INTEGER NOT NULL

@@ -1,0 +1,54 @@
+package claims
+
+import (
+	"slices"
+	"time"
+)
+
+// losable reports whether an attempt that the store lost could make a difference: the record says that nothing is under way,
+// or does not know. What succeeded or was declined stays so, and is replayed; a person decides a review.
+func (r *Record) losable(now Now) bool {
+	return r.State == StateOpen || r.Reconcilable(now)
+}
+
+// doubted is since when the record has been in doubt: of an attempt that was only presumed, since it was.
+func (r *Record) doubted() Now {
+	if n := len(r.Attempts); n > 0 && r.presumed() && r.Attempts[n-1].Presumed {
+		return r.Attempts[n-1].Started
+	}
+	return r.FirstStarted
+}
+
+// Presume takes a call for in doubt after a loss (see View.Loss): it adds an attempt of which the store has no record, made at
+// any time of the loss, and puts the record into the store's present era. What then ends the doubt is what ends any: evidence,
+// a lookup, a probe with the same key. timeout is the route's attempt timeout, by which such an attempt ended at the latest
+// after the loss was noticed; id names the presumed attempt.
+func Presume(v View, timeout time.Duration, id ClaimID) Record {
+	next := v.Record.Clone()
+	next.Era = v.Era
+	next.State = StateUnknown
+	next.Attempt++
+	next.Claim, next.Sender = id, Guard{}
+	if end := v.Loss.At.Store.Add(timeout); end.After(next.Deadline) {
+		next.Deadline = end
+	}
+	if !slices.ContainsFunc(next.Attempts, Attempt.Counts) {
+		next.FirstStarted = v.Loss.From
+	}
+	next.Attempts = append(trim(next.Attempts), Attempt{
+		Number: next.Attempt, Claim: id, Started: v.Now, Deadline: next.Deadline, Wrote: true, Presumed: true, Cause: "lost",
+	})
+	next.Misses, next.LastMiss, next.NextCheck = 0, time.Time{}, time.Time{}
+	return next
+}
+
+// presumed reports whether all that is in doubt are attempts that were only presumed: one lookup that finds nothing then ends
+// the doubt, as it would be made before a first send.
+func (r *Record) presumed() bool {
+	for _, a := range r.Attempts {
+		if a.Doubtful() && !a.Presumed {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,201 @@
+package claims_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/memory"
+)
+
+const quarantine = 31 * time.Second
+
+// lose lets the store lose what it got after now when f is done: a standby that was behind is promoted.
+func (w *world) lose(f func()) {
+	w.t.Helper()
+	var from claims.Now
+	calls, leases := map[claims.Key]memory.Call{}, map[string]memory.Lease{}
+	w.mem.Edit(func(d *memory.Data, now claims.Now) {
+		from = now
+		for k, c := range d.Calls {
+			calls[k] = memory.Call{Record: c.Record.Clone(), Checks: c.Checks}
+		}
+		for k, l := range d.Leases {
+			leases[k] = *l
+		}
+	})
+	f()
+	w.mem.Edit(func(d *memory.Data, _ claims.Now) {
+		d.Calls, d.Leases = map[claims.Key]*memory.Call{}, map[string]*memory.Lease{}
+		for k, c := range calls {
+			d.Calls[k] = &c
+		}
+		for k, l := range leases {
+			d.Leases[k] = &l
+		}
+	})
+	w.mem.Lose(from, quarantine)
+}
+
+// TestLostChargeIsFound: the claim, the answer and the lease of a charge are lost with the primary. Nothing is sent in the
+// quarantine, and after it the gateway is asked first.
+func TestLostChargeIsFound(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		w.gw.blind = false
+		var old claims.Guard
+		w.lose(func() {
+			old = w.lease("shop:run", time.Minute)
+			c := w.call("a")
+			c.Guard = old
+			wantAnswer(t, w.do(c), claims.SourceSent, claims.Succeeded, "paid gk:a")
+		})
+		r := w.do(w.call("a"))
+		wantRefusal(t, r, claims.Quarantine, claims.Unknown)
+		if r.Refusal.RetryAfter <= 0 || r.Refusal.RetryAfter > quarantine {
+			t.Errorf("retry after %s", r.Refusal.RetryAfter)
+		}
+		if _, err := w.mem.Acquire(context.Background(), "shop:run", "another", time.Minute); !claims.Refused(err) {
+			t.Errorf("a lease was granted in the quarantine: %v", err)
+		}
+		time.Sleep(quarantine + 5*time.Second)
+		c := w.call("a")
+		c.Guard = old // its grant was lost: the store never heard of it
+		wantRefusal(t, w.do(c), claims.Fenced, claims.Unknown)
+		next := w.lease("shop:run", time.Minute)
+		if next.Token <= old.Token {
+			t.Errorf("token %d was granted after %d", next.Token, old.Token)
+		}
+		c.Guard = next
+		wantAnswer(t, w.do(c), claims.SourceReconciled, claims.Succeeded, "found gk:a")
+		w.sends(1)
+		w.executed("a", 1)
+	})
+}
+
+// TestFreshCallAfterALoss: a call that the store does not know is asked for once, and then sent as a question with its own key
+// or, where a repeat is no question, once the gateway has settled.
+func TestFreshCallAfterALoss(t *testing.T) {
+	for name, probe := range map[string]bool{"probe": true, "no probe": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.keep(w.p)
+				w.gw.blind = false
+				w.gw.rules.Misses = 2
+				w.lose(func() {})
+				time.Sleep(quarantine + 5*time.Second)
+				c := w.call("a")
+				c.Policy.Probe = probe
+				if !probe {
+					wantRefusal(t, w.do(c), claims.InDoubt, claims.Unknown)
+					w.sends(0)
+					time.Sleep(c.Facts.SettleAfter + c.Policy.AttemptTimeout)
+				}
+				wantAnswer(t, w.do(c), claims.SourceSent, claims.Succeeded, "paid gk:a")
+				if r := w.record("a"); r.Attempt != 2 || !r.Attempts[0].Presumed {
+					t.Errorf("attempts %+v", r.Attempts)
+				}
+				w.executed("a", 1)
+				time.Sleep(claims.LossWatch)
+				wantAnswer(t, w.do(w.call("b")), claims.SourceSent, claims.Succeeded, "paid gk:b")
+				if r := w.record("b"); r.Attempt != 1 {
+					t.Errorf("a week later a fresh call has %d attempts", r.Attempt)
+				}
+			})
+		})
+	}
+}
+
+// TestFreshCallDaysAfterALoss: the key that a lost attempt may have used is too old to be used again; once a lookup shows that
+// there was none, the call is a new one.
+func TestFreshCallDaysAfterALoss(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		w.lose(func() {})
+		time.Sleep(48 * time.Hour)
+		wantRefusal(t, w.do(w.call("a")), claims.RetentionPassed, claims.Unknown) // nobody can tell
+		w.gw.blind = false
+		wantAnswer(t, w.do(w.call("b")), claims.SourceSent, claims.Succeeded, "paid gk:b")
+		w.sends(1)
+	})
+}
+
+// TestLostResend: the store kept that a call was never executed, and lost the attempt that came after.
+func TestLostResend(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { return claims.Sent{Unsent: true, Cause: "dial"} }
+		wantRefusal(t, w.do(w.call("a")), claims.NotSent, claims.NotExecuted)
+		w.gw.script, w.gw.blind = nil, false
+		w.lose(func() { wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a") })
+		wantState(t, w.record("a"), claims.StateOpen)
+		time.Sleep(quarantine + 5*time.Second)
+		wantAnswer(t, w.do(w.call("a")), claims.SourceReconciled, claims.Succeeded, "found gk:a")
+		w.executed("a", 1)
+		w.sends(2)
+	})
+}
+
+// forgetful is a store that does not say what it lost.
+type forgetful struct{ *tap }
+
+func (f forgetful) Get(ctx context.Context, k claims.Key, g claims.Guard) (claims.View, error) {
+	v, err := f.tap.Get(ctx, k, g)
+	v.Loss, v.Quarantine = nil, 0
+	return v, err
+}
+
+// TestLossBites: where the store tells of no loss, the lost call is sent once more; only the gateway's key stands between that
+// and a second charge.
+func TestLossBites(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		w.gw.blind = false
+		w.p.fence.Store = forgetful{w.tap}
+		w.lose(func() { w.do(w.call("a")) })
+		time.Sleep(quarantine + 5*time.Second)
+		w.do(w.call("a"))
+		w.sends(2)
+	})
+}
+
+// TestSettleInAQuarantine: the answer of a send that was under way when the store lost its claim is kept, and the record with
+// it.
+func TestSettleInAQuarantine(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
+			w.mem.Edit(func(d *memory.Data, _ claims.Now) { delete(d.Calls, claims.Key{Tenant: "shop", Call: "a"}) })
+			w.mem.Lose(claims.Now{}, quarantine)
+			return w.gw.charge(p)
+		}
+		w.do(w.call("a"))
+		wantState(t, w.record("a"), claims.StateSucceeded)
+		w.sends(1)
+	})
+}
+
+// TestExternalTokens: an application's own tokens only grow; a lower one is refused, also on a replay, and no lease's token
+// stands in for one.
+func TestExternalTokens(t *testing.T) {
+	bubble(t, func(w *world) {
+		ext := func(n uint64) claims.Guard { return claims.Guard{Scope: claims.ExternalPrefix + "shop:run", Token: n} }
+		c := w.call("a")
+		c.Guard = ext(7)
+		r := w.do(c)
+		wantAnswer(t, r, claims.SourceSent, claims.Succeeded, "paid gk:a")
+		if r.Lease != "external" {
+			t.Errorf("lease %s", r.Lease)
+		}
+		c.Guard = ext(9)
+		wantAnswer(t, w.do(c), claims.SourceReplayed, claims.Succeeded, "paid gk:a")
+		for _, g := range []claims.Guard{ext(7), ext(8), w.lease("shop:run", time.Minute), {}} {
+			c.Guard = g
+			wantRefusal(t, w.do(c), claims.Fenced, claims.Unknown)
+		}
+		c = w.call("b")
+		c.Guard = ext(8)
+		wantRefusal(t, w.do(c), claims.Fenced, claims.Unknown)
+		w.sends(1)
+	})
+}
