@@ -15,10 +15,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 RACE    := $(if $(shell command -v $${CC:-gcc} || command -v cc || command -v clang),-race,)
 TESTFLAGS ?=
 
-.PHONY: help run build test race check lint vuln test-net test-sdks fuzz image clean
+.PHONY: help run build test postgres race check lint vuln test-net test-pgbouncer test-sdks fuzz image clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## build, then show a charge that survives a crash (fence-sidecar demo)
 	bin/fence-sidecar demo
@@ -26,10 +26,22 @@ run: build ## build, then show a charge that survives a crash (fence-sidecar dem
 build: ## the static binary, bin/fence-sidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/fence-sidecar ./cmd/fence-sidecar
 
-test: ## the Go tests; needs nothing but Go
+test: postgres ## the Go tests; PostgreSQL's server is installed if it is missing and can be
 	$(GO) test -timeout 20m $(TESTFLAGS) ./...
 
-race: ## the Go tests in random order, with the race detector
+# PostgreSQL's server programs, from the system's package manager where they are missing. No server is started here: each test
+# starts its own.
+postgres:
+	@$(GO) run ./claims/postgres/pgtest/pgbin >/dev/null 2>&1 || { \
+	  as=; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
+	  if [ -n "$$as" ] && ! sudo -n true 2>/dev/null && ! command -v brew >/dev/null; then :; \
+	  elif command -v apt-get >/dev/null; then $$as apt-get update -qq </dev/null && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql </dev/null; \
+	  elif command -v dnf >/dev/null; then $$as dnf install -y -q postgresql-server postgresql-contrib </dev/null; \
+	  elif command -v apk >/dev/null; then $$as apk add -q postgresql </dev/null; \
+	  elif command -v brew >/dev/null; then brew install -q postgresql@17 </dev/null; fi; } || true
+	@$(GO) run ./claims/postgres/pgtest/pgbin >/dev/null
+
+race: postgres ## the Go tests in random order, with the race detector
 	@test -n '$(RACE)' || { echo "the race detector needs a C compiler: install gcc" >&2; exit 1; }
 	$(GO) test -race -shuffle=on -timeout 25m $(TESTFLAGS) ./...
 
@@ -38,13 +50,13 @@ check: lint vuln race ## lint, vuln and race: what a change must pass
 lint: bin/tools/staticcheck ## gofmt, vet, go fix, go mod tidy, staticcheck
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "not as gofmt writes it:" >&2; echo "$$out" >&2; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags net ./...
+	$(GO) vet -tags net,pgbouncer ./...
 	@out=$$($(GO) fix -diff ./... 2>&1) && test -z "$$out" || { echo "$$out"; echo "go fix has something to say: run go fix ./..." >&2; exit 1; }
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 	$(GO) -C tools vet ./...
 	bin/tools/staticcheck ./...
-	bin/tools/staticcheck -tags net ./...
+	bin/tools/staticcheck -tags net,pgbouncer ./...
 
 vuln: bin/tools/staticcheck ## known vulnerabilities, by the database in module golang.org/x/vulndb
 	$(GO) -C tools test ./...
@@ -66,6 +78,12 @@ test-net: ## black holes in network namespaces; needs root, iproute2, nftables, 
 	for c in ip nft iptables; do command -v $$c >/dev/null || { echo "test-net needs $$c: install iproute2 nftables iptables" >&2; exit 1; }; done; \
 	test "$$(id -u)" = 0 || { echo "test-net needs root: it makes network namespaces" >&2; exit 1; }
 	$(GO) test -count=1 -tags net ./proxy/testnet
+
+test-pgbouncer: postgres ## PostgreSQL behind a real PgBouncer; needs pgbouncer
+	@if ! PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq </dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer </dev/null; fi
+	@PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null || { echo "test-pgbouncer needs pgbouncer: install pgbouncer" >&2; exit 1; }
+	$(GO) test -count=1 -tags pgbouncer -run PgBouncer -timeout 15m ./claims/postgres/... ./e2e
 
 test-sdks: build ## the official Node and Python SDKs as clients; needs node, npm, python3 with venv
 	@for c in node npm python3; do command -v $$c >/dev/null || { echo "test-sdks needs $$c: install nodejs npm python3-venv" >&2; exit 1; }; done

@@ -284,8 +284,12 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 // probePause is how long the next probe has to wait, so that an app that repeats every second does not use up the attempts
 // before the gateway is back: nothing before the first one, then 5 s after the last attempt, doubled with each.
 func probePause(r *Record, now Now) time.Duration {
-	doubts := 0
+	doubts, last := 0, time.Time{}
 	for _, a := range r.Attempts {
+		if a.Presumed {
+			continue
+		}
+		last = a.Started.Store
 		if a.Doubtful() {
 			doubts++
 		}
@@ -293,7 +297,6 @@ func probePause(r *Record, now Now) time.Duration {
 	if doubts < 2 {
 		return 0
 	}
-	last := r.Attempts[len(r.Attempts)-1].Started.Store
 	return last.Add(5 * time.Second << min(doubts-2, 5)).Sub(now.Store)
 }
 

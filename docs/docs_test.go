@@ -96,13 +96,19 @@ var (
 
 func TestProblemTypesAreDocumented(t *testing.T) {
 	text := read(t, "http.md")
-	table := rows(t, section(t, text, "## Refusals"))
-	var reasons []string
-	for _, r := range claims.Reasons {
-		reasons = append(reasons, string(r))
-	}
-	for _, p := range differences(reasons, keys(table)) {
-		t.Error(p)
+	table := map[string][]string{}
+	for heading, list := range map[string][]claims.Reason{
+		"## Refusals": claims.Reasons, "## Refusals of the lease API": claims.LeaseReasons,
+	} {
+		var reasons []string
+		for _, r := range list {
+			reasons = append(reasons, string(r))
+		}
+		listed := rows(t, section(t, text, heading))
+		for _, p := range differences(reasons, keys(listed)) {
+			t.Errorf("%s: %s", heading, p)
+		}
+		maps.Copy(table, listed)
 	}
 	if !strings.Contains(text, proxy.ProblemBase+"<slug>") {
 		t.Errorf("the document does not name %s<slug>", proxy.ProblemBase)
@@ -112,8 +118,8 @@ func TestProblemTypesAreDocumented(t *testing.T) {
 		slugs[m[1]] = m[2]
 	}
 	found := problemRow.FindAllStringSubmatch(read(t, "../proxy/problem.go"), -1)
-	if len(found) != len(claims.Reasons) {
-		t.Fatalf("%d statuses were read from the source, want %d: this test must learn its new form", len(found), len(claims.Reasons))
+	if want := len(claims.Reasons) + len(claims.LeaseReasons); len(found) != want {
+		t.Fatalf("%d statuses were read from the source, want %d: this test must learn its new form", len(found), want)
 	}
 	for _, m := range found {
 		retry := map[string]string{"true": "yes", "false": "no"}[m[3]]
@@ -125,7 +131,7 @@ func TestProblemTypesAreDocumented(t *testing.T) {
 
 func TestHeadersAreDocumented(t *testing.T) {
 	text := read(t, "http.md")
-	in := []string{proxy.HeaderKey, proxy.HeaderToken, proxy.HeaderTenant, proxy.HeaderRevision, proxy.HeaderUndo, proxy.HeaderTimeout, "Prefer"}
+	in := []string{proxy.HeaderKey, proxy.HeaderToken, proxy.HeaderExternal, proxy.HeaderTenant, proxy.HeaderRevision, proxy.HeaderUndo, proxy.HeaderTimeout, "Prefer"}
 	out := []string{proxy.HeaderOutcome, proxy.HeaderResult, proxy.HeaderAttempt, proxy.HeaderCall, proxy.HeaderLease, "Proxy-Status", "Retry-After"}
 	for _, p := range differences(in, keys(rows(t, section(t, text, "## Request headers")))) {
 		t.Error(p)
@@ -141,7 +147,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	var have []string
 	eachGo(t, func(path string) {
 		dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
-		if strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{"proxy", "reconcile", "cmd/fence-sidecar"}, dir) {
+		if strings.HasSuffix(path, "_test.go") || !slices.Contains([]string{"proxy", "proxy/console", "reconcile", "cmd/fence-sidecar"}, dir) {
 			return
 		}
 		src := read(t, path)

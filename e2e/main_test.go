@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/fence-sidecar/fence-sidecar/claims/postgres/pgtest"
 )
 
 // binary is the program under test, built once from this checkout.
@@ -36,7 +38,7 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "e2e: the program cannot be built, nothing was tested: %v\n%s", err, out)
 		return 1
 	}
-	code := m.Run()
+	code := pgtest.Run(m)
 	if left := running.list(); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "e2e: processes are left over: %v\n", left)
 		return 1

@@ -150,7 +150,7 @@ func (s *sidecar) kill() {
 // stops every writer of the file for as long as it is frozen, which is SQLite's way and not what is tested here.
 func (s *sidecar) stop() {
 	s.t.Helper()
-	for s.freeze(); !s.w.locked && !writable(s.t, s.w); s.freeze() {
+	for s.freeze(); s.w.db.url == "" && !s.w.locked && !writable(s.t, s.w); s.freeze() {
 		s.resume()
 	}
 }

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/postgres"
+	"github.com/fence-sidecar/fence-sidecar/claims/postgres/pgtest"
 	"github.com/fence-sidecar/fence-sidecar/claims/sqlite"
 )
 
@@ -41,6 +45,52 @@ type settings struct {
 	socket  bool
 	limit   string // reconcile.lookupTimeout, 2s
 	gateway []use
+
+	store  database
+	maxTTL string // 10s, or what lease says
+	extra  string // further lines of YAML
+}
+
+// database is where a world's store is. The zero value is a SQLite file of its own.
+type database struct {
+	url, schema string
+	failover    string // may-lose
+	connections int    // 6
+}
+
+// onPostgres is a schema of its own on the test binary's server.
+func onPostgres(t *testing.T) database {
+	t.Helper()
+	url, schema := pgtest.Shared(t).Schema(t)
+	return database{url: url, schema: schema}
+}
+
+// onBoth runs a test on either store.
+func onBoth(t *testing.T, test func(t *testing.T, d database)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, database{}) })
+	t.Run("postgres", func(t *testing.T) { test(t, onPostgres(t)) })
+}
+
+func (d database) yaml(dir string) string {
+	if d.url == "" {
+		return fmt.Sprintf("{kind: sqlite, path: %q, allowTmpfs: true}", filepath.Join(dir, "fence.db"))
+	}
+	connections := d.connections
+	if connections == 0 {
+		connections = 6
+	}
+	return fmt.Sprintf("{kind: postgres, url: {env: E2E_STORE_URL}, schema: %s, connections: %d, failover: %s}",
+		d.schema, connections, or(d.failover, "may-lose"))
+}
+
+// open is this process's own view of the store.
+func (d database) open(ctx context.Context, dir string) (claims.Backend, error) {
+	if d.url == "" {
+		return sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "fence.db"), AllowTmpfs: true, Margin: 200 * time.Millisecond})
+	}
+	return postgres.Open(ctx, postgres.Config{
+		URL: d.url, Schema: d.schema, MayLose: true, Margin: 200 * time.Millisecond, MaxLease: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+	})
 }
 
 // use is one gateway of a configuration.
@@ -97,13 +147,13 @@ func (u use) String() string {
 
 func (s settings) yaml(dir string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "store: {kind: sqlite, path: %q, allowTmpfs: true}\n", filepath.Join(dir, "fence.db"))
-	fmt.Fprintf(&b, "listen:\n  any: 127.0.0.1:0\n  telemetry: 127.0.0.1:0\n")
+	fmt.Fprintf(&b, "store: %s\n", s.store.yaml(dir))
+	fmt.Fprintf(&b, "listen:\n  any: 127.0.0.1:0\n  control: 127.0.0.1:0\n  telemetry: 127.0.0.1:0\n")
 	if s.socket {
 		fmt.Fprintf(&b, "  socket: %q\n", filepath.Join(dir, "s"))
 	}
 	fmt.Fprintf(&b, "tenants: [%s]\n", or(s.tenants, "default"))
-	fmt.Fprintf(&b, "lease: {ttl: %s, margin: 200ms}\n", or(s.lease, "10s"))
+	fmt.Fprintf(&b, "lease: {ttl: %s, margin: 200ms, maxTTL: %s}\n%s", or(s.lease, "10s"), or(s.maxTTL, or(s.lease, "10s")), s.extra)
 	fmt.Fprintf(&b, "wait: %s\nattempts: 10\n", or(s.wait, "1s"))
 	if s.drain != "" {
 		fmt.Fprintf(&b, "drain: %s\n", s.drain)
@@ -122,19 +172,20 @@ func (s settings) yaml(dir string) string {
 type world struct {
 	t           *testing.T
 	dir, config string
-	store       *sqlite.Store // this process's own view of the file
-	locked      bool          // the test has the file's write lock
+	db          database
+	store       claims.Backend // this process's own view
+	locked      bool           // the test has the SQLite file's write lock
 }
 
 // newWorld writes the configuration and migrates the store.
 func newWorld(t *testing.T, s settings) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir()}
+	w := &world{t: t, dir: t.TempDir(), db: s.store}
 	w.config = w.write("fence.yaml", s.yaml(w.dir))
 	if out, err := w.command("store", "migrate", "--config", w.config).CombinedOutput(); err != nil {
 		t.Fatalf("store migrate: %v\n%s\n%s", err, out, s.yaml(w.dir))
 	}
-	b, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(w.dir, "fence.db"), AllowTmpfs: true, Margin: 200 * time.Millisecond})
+	b, err := s.store.open(t.Context(), w.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +206,7 @@ func (w *world) write(name, text string) string {
 // command is the program under test.
 func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "E2E_CREDENTIAL="+secret, fmt.Sprintf("GORACE=exitcode=%d halt_on_error=1", raceExit))
+	cmd.Env = append(os.Environ(), "E2E_CREDENTIAL="+secret, "E2E_STORE_URL="+w.db.url, fmt.Sprintf("GORACE=exitcode=%d halt_on_error=1", raceExit))
 	cmd.Dir = w.dir
 	return cmd
 }

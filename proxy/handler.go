@@ -27,8 +27,10 @@ type Config struct {
 	// Wait is how long doubt is looked into while the app waits, if it does not say (Prefer: wait).
 	Wait    time.Duration
 	Breaker BreakerConfig
-	Metrics *Metrics
-	Log     *slog.Logger
+	// ExternalTokens lets applications present tokens that they count themselves (Fence-External-Token).
+	ExternalTokens bool
+	Metrics        *Metrics
+	Log            *slog.Logger
 }
 
 // Proxy serves the data listeners.
@@ -244,6 +246,8 @@ func (x *exchange) early(routed bool) *claims.Refusal {
 		return bad("this sidecar serves several tenants: header %s is missing", HeaderTenant)
 	case !slices.Contains(x.p.Tenants, x.tenant):
 		return &claims.Refusal{Reason: claims.WrongTenant, Detail: "this sidecar does not serve the tenant"}
+	case x.tags.Token.External() && !x.p.ExternalTokens:
+		return bad("header %s: external tokens are off (externalTokens)", HeaderExternal)
 	case x.tags.Any && !routed:
 		return bad("gateway %s declares no route for %s of this path", x.gateway.Name, x.r.Method)
 	case x.tags.Any && routed && x.match.Flaw() != "":
@@ -339,7 +343,7 @@ func (x *exchange) key(routed bool) (claims.Key, *claims.Refusal) {
 		return k, bad("gateway %s declares no route for %s of this path", x.gateway.Name, x.r.Method)
 	}
 	if t := x.tags.Token; !t.IsZero() {
-		if tenant, _, err := claims.SplitScope(t.Scope); err != nil || tenant != k.Tenant {
+		if tenant, _, err := claims.SplitScope(strings.TrimPrefix(t.Scope, claims.ExternalPrefix)); err != nil || tenant != k.Tenant {
 			return k, &claims.Refusal{Reason: claims.Fenced, Detail: "the fence token is of another tenant"}
 		}
 	}

@@ -18,6 +18,7 @@ type Metrics struct {
 	refusals *prometheus.CounterVec
 	unfenced *prometheus.CounterVec
 	noToken  *prometheus.CounterVec
+	external *prometheus.CounterVec
 	state    *prometheus.GaugeVec
 }
 
@@ -43,11 +44,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		noToken: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fence_calls_without_token_total", Help: "Fenced requests without an application's token: they have no hand-over protection.",
 		}, []string{"gateway"}),
+		external: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fence_calls_external_token_total", Help: "Fenced requests under a token that the application counts itself: without double-charge protection at a hand-over.",
+		}, []string{"gateway"}),
 		state: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "fence_breaker_state", Help: "The gateway's circuit breaker: 0 closed, 1 half-open, 2 open.",
 		}, []string{"gateway"}),
 	}
-	reg.MustRegister(m.calls, m.seconds, m.attempts, m.refusals, m.unfenced, m.noToken, m.state)
+	reg.MustRegister(m.calls, m.seconds, m.attempts, m.refusals, m.unfenced, m.noToken, m.external, m.state)
 	return m
 }
 
@@ -91,6 +95,9 @@ func (m *Metrics) done(x *exchange) {
 		m.seconds.WithLabelValues(gateway).Observe(time.Since(x.began).Seconds())
 		if x.tags.Token.IsZero() {
 			m.noToken.WithLabelValues(gateway).Inc()
+		}
+		if x.tags.Token.External() {
+			m.external.WithLabelValues(gateway).Inc()
 		}
 	}
 	if x.result.Refusal != nil {

@@ -51,6 +51,11 @@ var problems = map[claims.Reason]problem{
 	claims.Quarantine:       {503, "The store is in quarantine", false},
 	claims.Unreadable:       {503, "The record cannot be read", false},
 	claims.InDoubt:          {504, "The outcome is not known yet", false},
+
+	claims.UnknownWatch:  {404, "No such watch in this process", false},
+	claims.ScopeHeld:     {409, "The scope is held", true},
+	claims.CallsInFlight: {409, "Calls of the scope are in flight", true},
+	claims.StalePing:     {409, "A newer ping was sent", false},
 }
 
 // StatusOf is a refusal's status; g, if known, may have its own for a call in doubt.
@@ -77,11 +82,24 @@ func WriteProblem(w http.ResponseWriter, ref *claims.Refusal, g *gateways.Gatewa
 			w.Header().Set(f.Name, f.Value)
 		}
 	}
+	body["outcome"] = ref.Outcome.String()
+	send(w, ref, status, body)
+}
+
+// WriteLeaseProblem answers with a refusal about a lease: no call is spoken of, so that there is no outcome. more are the
+// members that the reason has beside the usual ones.
+func WriteLeaseProblem(w http.ResponseWriter, ref *claims.Refusal, more map[string]any) {
+	body := map[string]any{}
+	maps.Copy(body, more)
+	send(w, ref, StatusOf(ref.Reason, nil), body)
+}
+
+// send completes the members and answers.
+func send(w http.ResponseWriter, ref *claims.Refusal, status int, body map[string]any) {
 	body["type"] = ProblemBase + string(ref.Reason)
-	body["title"] = p.title
+	body["title"] = problems[ref.Reason].title
 	body["status"] = status
 	body["detail"] = ref.Detail
-	body["outcome"] = ref.Outcome.String()
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	if after := retryAfter(ref); after > 0 {
@@ -99,7 +117,7 @@ func WriteProblem(w http.ResponseWriter, ref *claims.Refusal, g *gateways.Gatewa
 // retryAfter is in whole seconds, at least 1 where the status calls for one.
 func retryAfter(ref *claims.Refusal) int {
 	after := ref.RetryAfter
-	if p := problems[ref.Reason]; after == 0 && (p.status == 503 || ref.Reason == claims.InFlight) {
+	if p := problems[ref.Reason]; after <= 0 && (p.status == 503 || p.status == 409 && p.retry) {
 		after = time.Second
 	}
 	return int(math.Ceil(after.Seconds()))

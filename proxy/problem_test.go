@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,11 +27,15 @@ var wantStatus = map[claims.Reason]int{
 	"not-sent":          502,
 	"store-unavailable": 503, "instance-lease-lost": 503, "draining": 503, "breaker-open": 503, "quarantine": 503, "unreadable": 503,
 	"in-doubt": 504,
+
+	"unknown-watch": 404, "held": 409, "calls-in-flight": 409, "stale-ping": 409,
 }
+
+func allReasons() []claims.Reason { return slices.Concat(claims.Reasons, claims.LeaseReasons) }
 
 func TestProblem_everyRefusalHasItsStatus(t *testing.T) {
 	got := map[claims.Reason]int{}
-	for _, r := range claims.Reasons {
+	for _, r := range allReasons() {
 		got[r] = StatusOf(r, nil)
 	}
 	if d := cmp.Diff(wantStatus, got); d != "" {
@@ -55,8 +60,9 @@ func TestProblem_unlistedRefusalFailsSafe(t *testing.T) {
 // Each refusal carries both shapes, whole.
 func TestProblem_bothShapes(t *testing.T) {
 	stripe := gateways.Builtin()[0]
-	retry := map[claims.Reason]bool{claims.InFlight: true, claims.StoreUnavailable: true, claims.LeaseLost: true, claims.Draining: true}
-	for _, reason := range claims.Reasons {
+	retry := map[claims.Reason]bool{claims.InFlight: true, claims.StoreUnavailable: true, claims.LeaseLost: true, claims.Draining: true,
+		claims.ScopeHeld: true, claims.CallsInFlight: true}
+	for _, reason := range allReasons() {
 		w := httptest.NewRecorder()
 		WriteProblem(w, &claims.Refusal{Reason: reason, Detail: "why \"so\"", Outcome: claims.Unknown}, stripe)
 		var got struct {
@@ -76,12 +82,28 @@ func TestProblem_bothShapes(t *testing.T) {
 		if no := w.Header().Get("Stripe-Should-Retry") == "false"; no == retry[reason] {
 			t.Errorf("%s: Stripe-Should-Retry: %q", reason, w.Header().Get("Stripe-Should-Retry"))
 		}
-		if after := w.Header().Get("Retry-After"); after == "" && (w.Code == 503 || reason == claims.InFlight) {
+		if after := w.Header().Get("Retry-After"); after == "" && (w.Code == 503 || w.Code == 409 && retry[reason]) {
 			t.Errorf("%s: no Retry-After", reason)
 		}
 		if ct := w.Header().Get("Content-Type"); ct != "application/problem+json" {
 			t.Errorf("%s: Content-Type %q", reason, ct)
 		}
+	}
+}
+
+// A refusal about a lease speaks of no call.
+func TestProblem_ofALease(t *testing.T) {
+	w := httptest.NewRecorder()
+	WriteLeaseProblem(w, &claims.Refusal{Reason: claims.ScopeHeld, Detail: "by pod-1", RetryAfter: 1200 * time.Millisecond}, map[string]any{"retry_after_ms": 1200})
+	var got map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"type": ProblemBase + "held", "title": "The scope is held", "status": 409.0, "detail": "by pod-1", "retry_after_ms": 1200.0,
+	}
+	if d := cmp.Diff(want, got); d != "" || w.Code != 409 || w.Header().Get("Retry-After") != "2" {
+		t.Errorf("status %d, Retry-After %q, (-want +got):\n%s", w.Code, w.Header().Get("Retry-After"), d)
 	}
 }
 
@@ -114,6 +136,7 @@ func TestTags(t *testing.T) {
 		{[]string{"prefer: WAIT=0"}, Tags{Revision: 1}},
 		{[]string{"Prefer: wait=soon"}, Tags{Revision: 1, Wait: -1}},
 		{[]string{"fence-KEY: a b", "FENCE-token: t:x#7"}, Tags{Key: "a b", Token: claims.Guard{Scope: "t:x", Token: 7}, Revision: 1, Wait: -1, Any: true}},
+		{[]string{"Fence-External-Token: t:x#7"}, Tags{Token: claims.Guard{Scope: claims.ExternalPrefix + "t:x", Token: 7}, Revision: 1, Wait: -1, Any: true}},
 		{[]string{"Fence-Key: k", "Fence-Tenant: t", "Fence-Revision: 12", "Fence-Undo: none", "Fence-Timeout: 30"},
 			Tags{Key: "k", Tenant: "t", Revision: 12, Undo: "none", Timeout: 30 * time.Second, Wait: -1, Any: true}},
 	}
@@ -129,7 +152,8 @@ func TestTags(t *testing.T) {
 	for _, lines := range [][]string{
 		{"Fence-Key: "}, {"Fence-Key: a", "fence-key: a"}, {"Fence-Token: t:x"}, {"Fence-Token: t:x#0"}, {"Fence-Token: t:x#07"},
 		{"Fence-Token: @instance:u#1"}, {"Fence-Token: t#1"}, {"Fence-Revision: 0"}, {"Fence-Revision: +1"}, {"Fence-Revision: x"},
-		{"Fence-Timeout: 0"}, {"Fence-Timeout: 1.5"}, {"Fence-Timeout: 601"}, {"Fence-Tenant: "}, {"Fence-Undo: "}, {"Fence-Kee: a"},
+		{"Fence-Timeout: 0"}, {"Fence-Timeout: 1.5"}, {"Fence-Timeout: 601"}, {"Fence-External-Token: @external:t:x#1"},
+		{"Fence-External-Token: t:x#1", "Fence-Token: t:x#1"}, {"Fence-Token: @external:t:x#1"}, {"Fence-Tenant: "}, {"Fence-Undo: "}, {"Fence-Kee: a"},
 	} {
 		if got, err := ParseTags(fields(lines...)); err == nil {
 			t.Errorf("%q was taken: %+v", lines, got)

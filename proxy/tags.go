@@ -13,6 +13,7 @@ import (
 const (
 	HeaderKey      = "Fence-Key"
 	HeaderToken    = "Fence-Token"
+	HeaderExternal = "Fence-External-Token"
 	HeaderTenant   = "Fence-Tenant"
 	HeaderRevision = "Fence-Revision"
 	HeaderUndo     = "Fence-Undo"
@@ -76,7 +77,9 @@ func (t *Tags) set(name string, f claims.Field) (err error) {
 	case "fence-tenant":
 		t.Tenant, err = f.Value, filled(f)
 	case "fence-token":
-		t.Token, err = claims.ParseGuard(f.Value)
+		err = t.token(f, "")
+	case "fence-external-token":
+		err = t.token(f, claims.ExternalPrefix)
 	case "fence-revision":
 		t.Revision, err = strconv.Atoi(f.Value)
 		if err != nil || t.Revision < 1 || strconv.Itoa(t.Revision) != f.Value {
@@ -90,6 +93,20 @@ func (t *Tags) set(name string, f claims.Field) (err error) {
 		err = fmt.Errorf("header %s is not known", clipped(f.Name))
 	}
 	return err
+}
+
+// token takes a lease's token, or one that the application counts itself; never both, as they guard different things.
+func (t *Tags) token(f claims.Field, prefix string) error {
+	g, err := claims.ParseGuard(f.Value)
+	if err != nil {
+		return err
+	}
+	if !t.Token.IsZero() {
+		return fmt.Errorf("headers %s and %s exclude each other", HeaderToken, HeaderExternal)
+	}
+	g.Scope = prefix + g.Scope
+	t.Token = g
+	return nil
 }
 
 func filled(f claims.Field) error {

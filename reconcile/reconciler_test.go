@@ -192,6 +192,32 @@ func TestReconcile_absence(t *testing.T) {
 	w.want(w.look(key), claims.StateOpen)
 }
 
+// After a loss a doubt may be about an attempt that the store no longer knows, made until the loss was noticed: absence counts
+// from then, and a success of it is found all the same.
+func TestReconcile_afterALoss(t *testing.T) {
+	w := newWorld(t, nil)
+	w.doubt(key, "payment_intents_create")
+	found := "charge:order:43"
+	w.doubt(found, "payment_intents_create")
+	w.advance(time.Hour)
+	w.store.Lose(w.now(), time.Second)
+	r := w.look(key)
+	w.want(r, claims.StateUnknown)
+	if len(r.Attempts) != 2 || !r.Attempts[1].Presumed || r.Era != 1 {
+		t.Errorf("attempts %+v in era %d", r.Attempts, r.Era)
+	}
+	w.advance(5 * time.Minute)
+	if r = w.look(key); r.Misses != 0 {
+		t.Errorf("%d misses counted before a lost attempt had settled", r.Misses)
+	}
+	w.advance(10 * time.Minute)
+	w.look(key)
+	w.advance(31 * time.Second)
+	w.want(w.look(key), claims.StateOpen)
+	w.charge(found, "4990")
+	w.want(w.look(found), claims.StateSucceeded)
+}
+
 // A gateway whose clock is off shows another window than the one asked for: a miss there is none.
 func TestReconcile_gatewayClockOff(t *testing.T) {
 	w := newWorld(t, nil)

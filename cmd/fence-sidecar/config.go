@@ -19,31 +19,27 @@ import (
 
 // Config is the one configuration file. Every field is in docs/configuration.md; a test compares the two.
 type Config struct {
-	Store     StoreConfig     `yaml:"store"`
-	Listen    ListenConfig    `yaml:"listen"`
-	Tenants   []string        `yaml:"tenants"`
-	Lease     LeaseConfig     `yaml:"lease"`
-	Attempts  int             `yaml:"attempts"`
-	Wait      time.Duration   `yaml:"wait"`
-	Drain     time.Duration   `yaml:"drain"`
-	Breaker   BreakerConfig   `yaml:"breaker"`
-	Reconcile ReconcileConfig `yaml:"reconcile"`
-	Log       LogConfig       `yaml:"log"`
-	Gateways  []GatewayConfig `yaml:"gateways"`
+	Store   StoreConfig  `yaml:"store"`
+	Listen  ListenConfig `yaml:"listen"`
+	Tenants []string     `yaml:"tenants"`
+	Lease   LeaseConfig  `yaml:"lease"`
+	// ExternalTokens says whether applications may present tokens that they count themselves.
+	ExternalTokens string          `yaml:"externalTokens"`
+	Attempts       int             `yaml:"attempts"`
+	Wait           time.Duration   `yaml:"wait"`
+	Drain          time.Duration   `yaml:"drain"`
+	Breaker        BreakerConfig   `yaml:"breaker"`
+	Reconcile      ReconcileConfig `yaml:"reconcile"`
+	Log            LogConfig       `yaml:"log"`
+	Gateways       []GatewayConfig `yaml:"gateways"`
 
 	file string
-}
-
-// StoreConfig names the store.
-type StoreConfig struct {
-	Kind       string `yaml:"kind"`
-	Path       string `yaml:"path"`
-	AllowTmpfs bool   `yaml:"allowTmpfs"`
 }
 
 // ListenConfig names the listeners. A gateway's own port is with the gateway.
 type ListenConfig struct {
 	Any       string `yaml:"any"`
+	Control   string `yaml:"control"`
 	Socket    string `yaml:"socket"`
 	Telemetry string `yaml:"telemetry"`
 }
@@ -52,6 +48,7 @@ type ListenConfig struct {
 type LeaseConfig struct {
 	TTL    time.Duration `yaml:"ttl"`
 	Margin time.Duration `yaml:"margin"`
+	MaxTTL time.Duration `yaml:"maxTTL"`
 }
 
 // BreakerConfig holds the circuit breakers' settings.
@@ -106,15 +103,16 @@ type RouteConfig struct {
 // defaults is what holds where the file says nothing.
 func defaults() Config {
 	return Config{
-		Store:     StoreConfig{Kind: "sqlite"},
-		Listen:    ListenConfig{Any: "127.0.0.1:8181", Telemetry: ":9090"},
-		Tenants:   []string{"default"},
-		Lease:     LeaseConfig{TTL: 30 * time.Second, Margin: time.Second},
-		Attempts:  5,
-		Wait:      10 * time.Second,
-		Breaker:   BreakerConfig{Failures: 20, Open: 10 * time.Second},
-		Reconcile: ReconcileConfig{Interval: 30 * time.Second, Batch: 100, LookupTimeout: 20 * time.Second},
-		Log:       LogConfig{Level: "info", Format: "json"},
+		Store:          StoreConfig{Kind: storeSQLite, Schema: "fence", Connections: 6, Failover: failoverSynchronous},
+		Listen:         ListenConfig{Any: "127.0.0.1:8181", Control: "127.0.0.1:8182", Telemetry: ":9090"},
+		Tenants:        []string{"default"},
+		Lease:          LeaseConfig{TTL: 30 * time.Second, Margin: time.Second, MaxTTL: time.Minute},
+		ExternalTokens: externalOff,
+		Attempts:       5,
+		Wait:           10 * time.Second,
+		Breaker:        BreakerConfig{Failures: 20, Open: 10 * time.Second},
+		Reconcile:      ReconcileConfig{Interval: 30 * time.Second, Batch: 100, LookupTimeout: 20 * time.Second},
+		Log:            LogConfig{Level: "info", Format: "json"},
 	}
 }
 
@@ -153,21 +151,17 @@ func (c *Config) check() error {
 	return nil
 }
 
-func (c *Config) checkStore() error {
-	if c.Store.Kind != "sqlite" {
-		return c.bad("store.kind", c.Store.Kind, "sqlite")
-	}
-	if c.Store.Path == "" {
-		return c.bad("store.path", "", "the path of the SQLite file, on a local disk")
-	}
-	return nil
-}
-
 func (c *Config) checkListen() error {
-	if c.Listen.Any != "" {
-		if err := c.loopback("listen.any", c.Listen.Any); err != nil {
+	for field, addr := range map[string]string{"listen.any": c.Listen.Any, "listen.control": c.Listen.Control} {
+		if addr == "" {
+			continue
+		}
+		if err := c.loopback(field, addr); err != nil {
 			return err
 		}
+	}
+	if c.Listen.Control == c.Listen.Any && c.Listen.Any != "" && !strings.HasSuffix(c.Listen.Any, ":0") {
+		return c.bad("listen.control", c.Listen.Control, "an address of its own; this one is that of listen.any")
 	}
 	if _, _, err := net.SplitHostPort(c.Listen.Telemetry); c.Listen.Telemetry != "" && err != nil {
 		return c.bad("listen.telemetry", c.Listen.Telemetry, "[host]:port, or empty for none")
@@ -193,6 +187,7 @@ func (c *Config) checkTimes() error {
 	}{
 		{"lease.ttl", c.Lease.TTL, time.Second, 10 * time.Minute},
 		{"lease.margin", c.Lease.Margin, c.Lease.TTL / 100, c.Lease.TTL / 3},
+		{"lease.maxTTL", c.Lease.MaxTTL, c.Lease.TTL, 10 * time.Minute},
 		{"wait", c.Wait, 0, 10 * time.Minute},
 		{"drain", c.Drain, 0, time.Hour},
 		{"breaker.open", c.Breaker.Open, time.Millisecond, time.Hour},
@@ -204,6 +199,8 @@ func (c *Config) checkTimes() error {
 		}
 	}
 	switch {
+	case c.ExternalTokens != externalOff && c.ExternalTokens != externalOn:
+		return c.bad("externalTokens", c.ExternalTokens, externalOff+", "+externalOn)
 	case c.Attempts < 1 || c.Attempts > 20:
 		return c.bad("attempts", c.Attempts, "1 to 20")
 	case c.Breaker.Failures < 1:
@@ -244,7 +241,7 @@ func (c *Config) checkGateways() error {
 	if len(c.Gateways) == 0 {
 		return c.bad("gateways", "", "at least one gateway")
 	}
-	taken := map[string]string{c.Listen.Any: "listen.any", c.Listen.Telemetry: "listen.telemetry"}
+	taken := map[string]string{c.Listen.Any: "listen.any", c.Listen.Control: "listen.control", c.Listen.Telemetry: "listen.telemetry"}
 	for i := range c.Gateways {
 		g := &c.Gateways[i]
 		field := fmt.Sprintf("gateways[%d]", i)

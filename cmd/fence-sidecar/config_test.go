@@ -127,7 +127,10 @@ func TestConfigurationDefaultsAreDocumented(t *testing.T) {
 			var want string
 			switch x := f.Interface().(type) {
 			case time.Duration:
-				want = x.String()
+				want = strings.TrimSuffix(x.String(), "m0s") // 1m0s is written 1m
+				if want != x.String() {
+					want += "m"
+				}
 			case []string:
 				want = "[" + strings.Join(x, ", ") + "]"
 			case bool, int, uint32:
@@ -162,8 +165,8 @@ func write(t *testing.T, text string) string {
 
 func TestConfigurationExamplesLoad(t *testing.T) {
 	examples := docYAML.FindAllStringSubmatch(readDoc(t), -1)
-	if len(examples) != 2 {
-		t.Fatalf("%d examples, want 2", len(examples))
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
 	}
 	c, err := loadConfig(write(t, examples[0][1]))
 	if err != nil {
@@ -178,6 +181,12 @@ func TestConfigurationExamplesLoad(t *testing.T) {
 	if c.Lease.TTL != 30*time.Second || c.Listen.Any != "127.0.0.1:8181" {
 		t.Errorf("the smallest example has no defaults: %+v", c)
 	}
+	if c, err = loadConfig(write(t, examples[2][1])); err != nil {
+		t.Fatal(err)
+	}
+	if c.Store.Kind != storePostgres || c.Store.Failover != failoverSynchronous || c.Store.Schema != "fence" || c.Store.Connections != 6 {
+		t.Errorf("the example on PostgreSQL was read as %+v", c.Store)
+	}
 }
 
 const okGateway = "gateways: [{use: stripe, listen: \"127.0.0.1:8100\"}]\n"
@@ -191,6 +200,18 @@ func TestBadConfigurations(t *testing.T) {
 		want       []string // field, value, what is allowed
 	}{
 		{"another store", "store: {kind: redis, path: /x}\n" + okGateway, []string{"store.kind", `"redis"`, "sqlite"}},
+		{"PostgreSQL without URL", "store: {kind: postgres}\n" + okGateway, []string{"store.url", `""`, "env or file"}},
+		{"PostgreSQL with two URLs", "store: {kind: postgres, url: {env: A, file: /b}}\n" + okGateway, []string{"store.url", "not both"}},
+		{"a URL for SQLite", "store: {path: /x, url: {env: A}}\n" + okGateway, []string{"store.url", "store.kind: postgres"}},
+		{"a path for PostgreSQL", "store: {kind: postgres, path: /x, url: {env: A}}\n" + okGateway, []string{"store.path", "store.kind: sqlite"}},
+		{"no schema", "store: {kind: postgres, url: {env: A}, schema: \"\"}\n" + okGateway, []string{"store.schema", `""`, "63 bytes"}},
+		{"too few connections", "store: {kind: postgres, url: {env: A}, connections: 2}\n" + okGateway, []string{"store.connections", `"2"`, "3 to 100"}},
+		{"failover", "store: {kind: postgres, url: {env: A}, failover: lossy}\n" + okGateway, []string{"store.failover", `"lossy"`, "synchronous, may-lose"}},
+		{"external tokens", okStore + okGateway + "externalTokens: on\n", []string{"externalTokens", `"on"`, "without-double-charge-protection"}},
+		{"control listener for all", okStore + okGateway + "listen: {control: \":8182\"}\n", []string{"listen.control", `":8182"`, "loopback"}},
+		{"one port for two listeners", okStore + okGateway + "listen: {control: \"127.0.0.1:8181\"}\n", []string{"listen.control", `"127.0.0.1:8181"`, "of its own"}},
+		{"the control port", okStore + "gateways: [{use: stripe, listen: \"127.0.0.1:8182\"}]\n", []string{"gateways[0].listen", `"127.0.0.1:8182"`, "of its own"}},
+		{"leases shorter than the process's own", okStore + okGateway + "lease: {maxTTL: 10s}\n", []string{"lease.maxTTL", `"10s"`, "30s to 10m0s"}},
 		{"no path", okGateway, []string{"store.path", `""`, "SQLite file"}},
 		{"data listener for all", okStore + okGateway + "listen: {any: \"0.0.0.0:8181\"}\n", []string{"listen.any", `"0.0.0.0:8181"`, "loopback"}},
 		{"data listener by name", okStore + okGateway + "listen: {any: \"pod.example:8181\"}\n", []string{"listen.any", `"pod.example:8181"`, "loopback"}},
@@ -246,7 +267,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"the common port", okStore + "gateways: [{use: stripe, listen: \"127.0.0.1:8181\"}]\n",
 			[]string{"gateways[0].listen", `"127.0.0.1:8181"`, "of its own"}},
 		{"unknown field", okStore + okGateway + "speed: 9\n", []string{"speed", "no such field", "attempts, breaker"}},
-		{"unknown field inside", okStore + okGateway + "lease: {time: 9s}\n", []string{"lease.time", "no such field", "margin, ttl"}},
+		{"unknown field inside", okStore + okGateway + "lease: {time: 9s}\n", []string{"lease.time", "no such field", "margin, maxTTL, ttl"}},
 		{"unknown field of a gateway", gateway("retries: 3"), []string{"gateways[0].retries", "no such field", "accounts, answerLimit"}},
 		{"a text for a number", okStore + okGateway + "attempts: many\n", []string{"attempts", `"many"`, "a whole number"}},
 		{"a text for a small number", okStore + okGateway + "breaker: {failures: few}\n", []string{"breaker.failures", `"few"`, "a whole number"}},

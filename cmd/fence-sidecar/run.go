@@ -18,6 +18,7 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
 	"github.com/fence-sidecar/fence-sidecar/proxy"
+	"github.com/fence-sidecar/fence-sidecar/proxy/console"
 	"github.com/fence-sidecar/fence-sidecar/reconcile"
 )
 
@@ -31,7 +32,7 @@ func (r runCmd) Run(ctx context.Context) error {
 	}
 	log := newLogger(c.Log)
 	slog.SetDefault(log)
-	store, err := openStore(ctx, c)
+	store, err := awaitStore(ctx, c, log)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
@@ -65,6 +66,7 @@ type sidecar struct {
 	proxy      *proxy.Proxy
 	egress     map[string]*proxy.Egress
 	reconciler *reconcile.Reconciler
+	console    *console.Console
 	health     health
 }
 
@@ -104,7 +106,14 @@ func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, er
 	s.proxy, err = proxy.New(proxy.Config{
 		Fence: s.fence, Realm: store.Keyring().Realm, Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
 		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
-		Metrics: proxy.NewMetrics(s.metrics), Log: log,
+		ExternalTokens: c.ExternalTokens == externalOn, Metrics: proxy.NewMetrics(s.metrics), Log: log,
+	})
+	if c.ExternalTokens == externalOn {
+		log.Warn("external tokens are served: the store cannot see a hand-over made elsewhere, so that an earlier holder may still charge (A2)", "setting", "externalTokens: "+externalOn)
+	}
+	s.console = console.New(console.Config{
+		Leases: store, Lister: store, Clock: claims.SystemClock, Times: times, MaxTTL: c.Lease.MaxTTL, Tenants: c.Tenants,
+		Draining: s.health.draining.Load, Log: log, Metrics: console.NewMetrics(s.metrics),
 	})
 	registerInstance(s.metrics, s)
 	return s, err
@@ -195,6 +204,7 @@ func (s *sidecar) drain(ls []listening) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	err := s.fence.Drain(ctx)
+	s.console.Close() // its watches would keep the listener open
 	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancelLast()
 	for _, l := range ls {
@@ -266,12 +276,20 @@ func (s *sidecar) listen() (ls []listening, err error) {
 			}
 		}
 	}
-	if a := s.cfg.Listen.Telemetry; a != "" {
-		l, err := net.Listen("tcp", a)
-		if err != nil {
-			return ls, fmt.Errorf("listen for telemetry: %w", err)
+	for _, own := range []struct {
+		name, addr string
+		h          http.Handler
+	}{{"control", s.cfg.Listen.Control, s.console.Handler()}, {"telemetry", s.cfg.Listen.Telemetry, s.telemetry()}} {
+		if own.addr == "" {
+			continue
 		}
-		ls = append(ls, listening{"telemetry", l, &http.Server{Handler: s.telemetry(), ReadHeaderTimeout: 10 * time.Second}})
+		l, err := net.Listen("tcp", own.addr)
+		if err != nil {
+			return ls, fmt.Errorf("listen for %s: %w", own.name, err)
+		}
+		ls = append(ls, listening{own.name, l, &http.Server{
+			Handler: own.h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		}})
 	}
 	return ls, nil
 }

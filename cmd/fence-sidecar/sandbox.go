@@ -17,6 +17,8 @@ type sandboxCmd struct {
 	Key       string        `help:"PEM private key of the certificate." and:"tls" placeholder:"FILE"`
 	SearchLag time.Duration `default:"30s" help:"How old an object must be for search to show it."`
 	Retention time.Duration `default:"24h" help:"How long idempotency keys are kept."`
+	Leases    string        `help:"Also pass a sidecar's control listener on, on this address: POST /_sandbox/leases/stall?token=… holds what belongs to a lease, as if its holder were frozen." and:"leases" placeholder:"ADDRESS"`
+	Sidecar   string        `help:"Base URL of that sidecar's control listener, such as http://127.0.0.1:8182." and:"leases" placeholder:"URL"`
 	Faults    bool          `help:"Print the table of misbehaviours and exit."`
 }
 
@@ -44,6 +46,14 @@ func (s sandboxCmd) Run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "sandbox gateway on %s; ledger at %s/_sandbox/ledger; faults by header %s, see --faults\n", srv.URL(addr), srv.URL(addr), sandbox.FaultHeader)
+	if s.Leases != "" {
+		leases, err := srv.StartLeases(ctx, s.Leases, s.Sidecar)
+		if err != nil {
+			srv.Close()
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "leases of %s on http://%s; stalls at %s/_sandbox/leases\n", s.Sidecar, leases, srv.URL(addr))
+	}
 	<-ctx.Done()
 	return srv.Close()
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/postgres"
 	"github.com/fence-sidecar/fence-sidecar/claims/sqlite"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
@@ -16,9 +19,36 @@ import (
 // checkTenant refuses what cannot be a tenant.
 func checkTenant(t string) error { return claims.Key{Tenant: t, Call: "x"}.Check() }
 
-// openStore is the only place that names a concrete store.
-func openStore(ctx context.Context, c *Config) (claims.Backend, error) {
+// openStore and migrateCmd are the only places that name a concrete store.
+func openStore(ctx context.Context, c *Config, log *slog.Logger) (claims.Backend, error) {
+	if c.Store.Kind == storePostgres {
+		url, err := c.Store.URL.Value()
+		if err != nil {
+			return nil, fmt.Errorf("store.url: %w", err)
+		}
+		return postgres.Open(ctx, postgres.Config{
+			URL: url, Schema: c.Store.Schema, Connections: c.Store.Connections, MaxLease: c.Lease.MaxTTL, Margin: c.Lease.Margin,
+			MayLose: c.Store.Failover == failoverMayLose, Log: log,
+		})
+	}
 	return sqlite.Open(ctx, sqlite.Config{Path: c.Store.Path, AllowTmpfs: c.Store.AllowTmpfs, Margin: c.Lease.Margin})
+}
+
+// awaitStore opens the store that a sidecar serves from. A database that does not answer is waited for, as it is later on;
+// what waiting cannot mend (a setting, the schema) is an error at once.
+func awaitStore(ctx context.Context, c *Config, log *slog.Logger) (claims.Backend, error) {
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		s, err := openStore(ctx, c, log)
+		if err == nil || c.Store.Kind != storePostgres || ctx.Err() != nil || !postgres.Unavailable(err) {
+			return s, err
+		}
+		log.Warn("the store does not answer yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // configFlag is shared by the commands that need the configuration.
@@ -31,7 +61,7 @@ func (f configFlag) open(ctx context.Context) (*Config, claims.Backend, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := openStore(ctx, c)
+	s, err := openStore(ctx, c, slog.Default())
 	if err != nil {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
@@ -53,16 +83,41 @@ func (m migrateCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Store.Kind == storePostgres {
+		return migratePostgres(ctx, &c.Store)
+	}
 	report, err := sqlite.Migrate(ctx, c.Store.Path)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	if len(report.Applied) == 0 {
-		fmt.Fprintf(os.Stdout, "%s: nothing to do, the schema is at %d\n", report.Path, report.To)
-		return nil
-	}
-	fmt.Fprintf(os.Stdout, "%s: schema %d to %d (%s)\n", report.Path, report.From, report.To, strings.Join(report.Applied, ", "))
+	printMigration(report.Path, report.From, report.To, report.Applied)
 	return nil
+}
+
+// migratePostgres uses the URL of the schema's owner where there is one.
+func migratePostgres(ctx context.Context, s *StoreConfig) error {
+	from, field := s.MigrateURL, "store.migrateURL"
+	if from.IsZero() {
+		from, field = s.URL, "store.url"
+	}
+	url, err := from.Value()
+	if err != nil {
+		return fmt.Errorf("%s: %w", field, err)
+	}
+	report, err := postgres.Migrate(ctx, postgres.MigrateConfig{URL: url, Schema: s.Schema, SidecarRole: s.Role, AppRole: s.AppRole})
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	printMigration("schema "+s.Schema, report.From, report.To, report.Applied)
+	return nil
+}
+
+func printMigration(what string, from, to int, applied []string) {
+	if len(applied) == 0 {
+		fmt.Fprintf(os.Stdout, "%s: nothing to do, the schema is at %d\n", what, to)
+		return
+	}
+	fmt.Fprintf(os.Stdout, "%s: schema %d to %d (%s)\n", what, from, to, strings.Join(applied, ", "))
 }
 
 type statusCmd struct{ configFlag }

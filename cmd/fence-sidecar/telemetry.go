@@ -76,6 +76,14 @@ func registerInstance(r *prometheus.Registry, s *sidecar) {
 			Name: "fence_calls_in_flight", Help: "Fenced requests being worked on by this process.",
 		}, func() float64 { return float64(s.fence.InFlight()) }),
 		&doubtCollector{s: s},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fence_external_tokens_enabled", Help: "1 where applications may present tokens of their own, without double-charge protection.",
+		}, func() float64 {
+			if s.cfg.ExternalTokens == externalOn {
+				return 1
+			}
+			return 0
+		}),
 	)
 }
 

@@ -18,6 +18,9 @@ import (
 //	GET    /_sandbox/holds/{name}           waits until a request stands at the hold
 //	POST   /_sandbox/holds/{name}/release   lets it go
 //	POST   /_sandbox/reset                  forgets everything
+//	POST   /_sandbox/leases/stall           token=… or scope=…: holds what belongs to it at the lease proxy (see StartLeases)
+//	POST   /_sandbox/leases/resume          lets it go; without token and scope: everything
+//	GET    /_sandbox/leases                 what is stalled and what waits
 func (s *Server) control(r *request) answer {
 	what := r.method + " " + strings.TrimPrefix(r.path(), "/_sandbox/")
 	switch what {
@@ -35,6 +38,9 @@ func (s *Server) control(r *request) answer {
 	case "POST reset":
 		s.Reset()
 		return answer{status: 204}
+	}
+	if what == "GET leases" || strings.HasPrefix(what, "POST leases/") {
+		return s.controlLeases(r, what)
 	}
 	return s.controlHold(what)
 }

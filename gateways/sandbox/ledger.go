@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
 )
 
 // Operation is one executed operation: a row of the ledger.
@@ -174,7 +176,7 @@ func (s *Server) Release(name string) int {
 	return n
 }
 
-// Reset forgets everything: objects, keys, ledger, sends, faults. Held requests are released.
+// Reset forgets everything: objects, keys, ledger, sends, faults, stalls. Held requests are released.
 func (s *Server) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,6 +184,8 @@ func (s *Server) Reset() {
 		close(h.gate)
 		delete(s.holds, name)
 	}
+	s.resume(nil)
+	s.leases.seen, s.leases.stalled = map[claims.Guard]bool{}, map[claims.Guard]chan struct{}{}
 	s.faults, s.headerUses = nil, map[string]int{}
 	s.ledger, s.sends = nil, nil
 	s.keys, s.objects, s.order = map[string]*entry{}, map[string]*object{}, nil

@@ -42,6 +42,7 @@ type Server struct {
 	faults     []*Fault
 	headerUses map[string]int
 	holds      map[string]*hold
+	leases     leases
 	ledger     []Operation
 	sends      []*Send
 	keys       map[string]*entry

@@ -1,0 +1,221 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
+
+// mark is what this process surely saw committed: before lsn of that server's log.
+type mark struct {
+	server identity
+	lsn    int64
+	era    int64
+}
+
+// ahead reports whether the server lacks what the process saw committed: an older copy was put back, or a standby that was
+// behind was promoted. Where a new era has begun, somebody has noticed.
+func (m mark) ahead(h *header) bool {
+	if m.server == (identity{}) || h.era > m.era {
+		return false
+	}
+	return h.era < m.era || h.server.system != m.server.system || h.server.timeline < m.server.timeline || h.lsn < m.lsn
+}
+
+// seen is the latest mark. It counts only after a commit: WAL that is written and not flushed may be gone after a crash,
+// and that is no loss; the header's position lies before the commit record.
+type seen struct {
+	sync.Mutex
+	mark
+}
+
+func (s *seen) load() mark {
+	s.Lock()
+	defer s.Unlock()
+	return s.mark
+}
+
+func (s *seen) saw(h *header) {
+	m := mark{h.server, h.lsn, h.era}
+	s.Lock()
+	defer s.Unlock()
+	switch {
+	case m.era != s.era:
+		if m.era < s.era {
+			return
+		}
+	case m.server.timeline != s.server.timeline:
+		if m.server.timeline < s.server.timeline {
+			return
+		}
+	case m.lsn < s.lsn:
+		return
+	}
+	s.mark = m
+}
+
+// row is the part of the store's row that settle may change.
+type row struct {
+	server     identity
+	era        int64
+	quarantine int64
+	maxLease   int64
+	names      string
+	unproven   bool
+}
+
+// settle brings the store's row up to date with the server that answers, in one transaction that only one process runs at
+// a time: another server is taken over with proof that nothing is lost, or with a new era and a quarantine.
+func (s *Store) settle(ctx context.Context) error {
+	var before mark
+	judge := func(h *header, m mark) error {
+		before = m
+		switch {
+		case h.readOnly:
+			return ErrReadOnly
+		case h.realm != s.ring.Realm:
+			return &SchemaError{Schema: s.cfg.Schema, Reason: "it has another realm than at the start"}
+		}
+		return safe(h)
+	}
+	lock := []statement{
+		{sql: `SELECT set_config('statement_timeout', '30s', true), set_config('idle_in_transaction_session_timeout', '30s', true)`},
+		{sql: s.schema.sql(`SELECT 1 FROM {schema}.store FOR UPDATE`)},
+	}
+	var tell func()
+	err := s.transact(ctx, s.leases, longer, lock, judge, func(t *tx) (err error) {
+		tell, err = t.takeOver(before)
+		return err
+	})
+	if err == nil && tell != nil {
+		tell()
+	}
+	return err
+}
+
+// takeOver queues what changes; tell logs it.
+func (t *tx) takeOver(before mark) (tell func(), err error) {
+	cfg := t.s.cfg
+	old := row{t.store, t.era, t.quarantine, t.maxLease, t.names, t.unproven}
+	next := old
+	next.maxLease = max(old.maxLease, int64(cfg.MaxLease))
+	moved := t.server != t.store
+	proven := false
+	if moved || before.ahead(t.header) {
+		if proven, err = t.proven(before); err != nil {
+			return nil, err
+		}
+	}
+	if next.names, next.unproven, err = t.promise(proven); err != nil {
+		return nil, err
+	}
+	next.server = t.server
+	switch {
+	case proven:
+		tell = func() {
+			cfg.Log.Warn("the store's server was promoted; nothing is lost", "was", old.server, "is", next.server, "unproven", next.unproven)
+		}
+	case moved || before.ahead(t.header):
+		next.era = max(old.era, before.era) + 1
+		next.quarantine = t.now.Store.Add(time.Duration(next.maxLease) + cfg.Margin).UnixNano()
+		l, err := t.lost(next.era)
+		if err != nil {
+			return nil, err
+		}
+		tell = func() {
+			cfg.Log.Error("the store perhaps lost what it had acknowledged: quarantine", "was", old.server, "is", next.server,
+				"era", next.era, "from", l.From.Store, "at", l.At.Store, "left", time.Duration(next.quarantine-t.now.Store.UnixNano()))
+		}
+	}
+	if next != old {
+		t.change(`UPDATE {schema}.store SET system_id = $1, timeline = $2, era = $3, quarantine_until = NULLIF($4::bigint, 0),
+			max_lease = $5, standbys = NULLIF($6::text, ''), unproven = $7`,
+			next.server.system, next.server.timeline, next.era, next.quarantine, next.maxLease, next.names, next.unproven)
+		t.era = next.era // what is seen as committed is of the new era
+	}
+	return tell, nil
+}
+
+// promise is what confirms commits from now on. Without MayLose it refuses a server that is not confirmed, unless it was
+// promoted with proof as the one listed standby: nobody else can have been promoted beside it.
+func (t *tx) promise(proven bool) (names string, unproven bool, err error) {
+	if t.s.cfg.MayLose {
+		return "", false, nil
+	}
+	list, err := confirming(t.standbys)
+	switch {
+	case err == nil && list != nil:
+		return listed(list), false, t.flushed()
+	case t.standbys == "" && proven && len(unlisted(t.names)) == 1, t.standbys == "" && t.unproven && t.server == t.store:
+		return "", true, t.flushed()
+	}
+	return "", false, unconfirmed(t.standbys)
+}
+
+// proven reports whether the server is one of the standbys that confirmed every commit.
+func (t *tx) proven(before mark) (bool, error) {
+	names := unlisted(t.names)
+	if t.s.cfg.MayLose || len(names) == 0 || before.ahead(t.header) ||
+		t.server.system != t.store.system || t.server.timeline <= t.store.timeline {
+		return false, nil
+	}
+	var conninfo, cluster string
+	var targeted bool
+	// primary_conninfo stays set after a promotion. One that recovered to a target stopped where somebody told it to.
+	err := t.conn.QueryRow(t.ctx, `SELECT
+		CASE WHEN pg_has_role(current_user, 'pg_read_all_settings', 'USAGE') THEN current_setting('primary_conninfo') ELSE '' END,
+		current_setting('cluster_name'),
+		EXISTS (SELECT 1 FROM pg_settings WHERE name IN ('recovery_target', 'recovery_target_lsn', 'recovery_target_name',
+			'recovery_target_time', 'recovery_target_xid') AND setting <> '')`).Scan(&conninfo, &cluster, &targeted)
+	if err != nil {
+		return false, fmt.Errorf("postgres store: not applied: %w", err)
+	}
+	name := standbyName(conninfo, cluster)
+	return !targeted && name != "" && slices.Contains(names, name), nil
+}
+
+// slack is taken off the time of the newest write that is there: several servers' and sidecars' writes overlap.
+const slack = time.Minute
+
+// lost queues the loss: the log is replayed in order, so that what is there was written before anything that is missing.
+func (t *tx) lost(era int64) (claims.Loss, error) {
+	var newest int64
+	err := t.conn.QueryRow(t.ctx, t.s.schema.sql(`SELECT greatest(st.created,
+		(SELECT max(renewed_store) FROM {schema}.leases), (SELECT max(created_store) FROM {schema}.calls),
+		(SELECT at_store FROM {schema}.lease_log ORDER BY line DESC LIMIT 1)) FROM {schema}.store st`)).Scan(&newest)
+	if err != nil {
+		return claims.Loss{}, fmt.Errorf("postgres store: not applied: %w", err)
+	}
+	back := max(t.now.Store.Sub(time.Unix(0, newest)), 0) + slack
+	l := claims.Loss{From: claims.Now{Store: t.now.Store.Add(-back), Wall: t.now.Wall.Add(-back)}, At: t.now}
+	t.change(`INSERT INTO {schema}.losses (era, from_store, from_wall, at_store, at_wall) VALUES ($1, $2, $3, $4, $5)`,
+		era, l.From.Store.UnixNano(), l.From.Wall.UnixNano(), l.At.Store.UnixNano(), l.At.Wall.UnixNano())
+	return l, nil
+}
+
+// confirmed looks whether a write that commits now can be proved not to be lost, as the store's row says.
+func (s *Store) confirmed(h *header) error {
+	if s.cfg.MayLose {
+		if h.names != "" || h.unproven {
+			return errStale
+		}
+		return nil
+	}
+	if err := h.flushed(); err != nil {
+		return err
+	}
+	list, err := confirming(h.standbys)
+	switch {
+	case err == nil && list != nil && listed(list) == h.names && !h.unproven:
+		return nil
+	case err == nil && list != nil:
+		return errStale
+	case h.standbys == "" && h.unproven:
+		return nil
+	}
+	return unconfirmed(h.standbys)
+}
