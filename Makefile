@@ -85,9 +85,10 @@ test-pgbouncer: postgres ## PostgreSQL behind a real PgBouncer; needs pgbouncer
 	@PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null || { echo "test-pgbouncer needs pgbouncer: install pgbouncer" >&2; exit 1; }
 	$(GO) test -count=1 -tags pgbouncer -run PgBouncer -timeout 15m ./claims/postgres/... ./e2e
 
-test-sdks: build ## the official Node and Python SDKs as clients; needs node, npm, python3 with venv
-	@for c in node npm python3; do command -v $$c >/dev/null || { echo "test-sdks needs $$c: install nodejs npm python3-venv" >&2; exit 1; }; done
+test-sdks: build ## the official SDKs and the lease keepers; needs node, npm, python3 with venv, javac
+	@for c in node npm python3 java javac; do command -v $$c >/dev/null || { echo "test-sdks needs $$c: install nodejs npm python3-venv default-jdk-headless" >&2; exit 1; }; done
 	examples/sdks/run.sh
+	examples/leases/run.sh
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	@found=0; \

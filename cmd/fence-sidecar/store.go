@@ -131,6 +131,33 @@ func (s statusCmd) Run(ctx context.Context) error {
 	defer b.Close()
 	k := b.Keyring()
 	fmt.Fprintf(os.Stdout, "realm %s\nfingerprint key %s (of %d)\n", k.Realm, k.Current, len(k.Keys))
+	if p, ok := b.(*postgres.Store); ok {
+		return printPostgres(ctx, p)
+	}
+	return nil
+}
+
+func printPostgres(ctx context.Context, p *postgres.Store) error {
+	s, err := p.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	w := os.Stdout
+	fmt.Fprintf(w, "PostgreSQL %s, schema %s, system %s, timeline %d\n", s.Server, s.Schema, s.SystemID, s.Timeline)
+	switch {
+	case s.MayLose:
+		fmt.Fprintln(w, "failover: may lose acknowledged claims, as store.failover accepts")
+	case s.Unproven:
+		fmt.Fprintln(w, "failover: unproven: this server was promoted without loss and has no synchronous standby since; give it one")
+	default:
+		fmt.Fprintf(w, "failover: loses nothing on %s\n", strings.Join(s.Confirming, ", "))
+	}
+	if s.Loss != nil {
+		fmt.Fprintf(w, "losses: %d; writes from %s to %s may be missing\n", s.Era, s.Loss.From.Wall.Format(time.RFC3339), s.Loss.At.Wall.Format(time.RFC3339))
+	}
+	if s.Quarantine > 0 {
+		fmt.Fprintf(w, "quarantine: nothing is granted or claimed for another %s\n", s.Quarantine.Round(time.Second))
+	}
 	return nil
 }
 

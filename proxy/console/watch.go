@@ -150,7 +150,6 @@ func (c *Console) pong(x *exchange) error {
 		w.failed(err)
 		return err
 	}
-	l.Remaining = min(l.Remaining, w.ttl)
 	w.seen(asked, l, c.Times.Margin)
 	x.lease(s, l, w.ttl)
 	return nil
@@ -160,6 +159,13 @@ func (w *watch) newest() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n
+}
+
+// left is how long the lease may be trusted still.
+func (w *watch) left(now claims.Reading) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.trust.Left(now)
 }
 
 // seen notes a live lease that the store told of; asked is a reading from before it was asked.
@@ -256,15 +262,14 @@ func (s *stream) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		if over := s.tell(); over || s.err != nil {
+			return
+		}
 		if !looking && !time.Now().Before(s.nextLook) {
 			looking, s.nextLook = true, time.Now().Add(s.w.ttl/6)
 			go func() { s.c.look(ctx, s.w); looked <- struct{}{} }()
 		}
-		left, over := s.tell()
-		if over || s.err != nil {
-			return
-		}
-		next := min(time.Until(s.nextPing), left)
+		next := min(time.Until(s.nextPing), s.w.left(s.c.Clock())) // anew: a slow reader takes time
 		if !looking {
 			next = min(next, time.Until(s.nextLook))
 		}
@@ -283,11 +288,11 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// tell writes what there is to tell, and says how long the lease may be trusted still, and whether the stream is over.
-func (s *stream) tell() (left time.Duration, over bool) {
+// tell writes what there is to tell, and says whether the stream is over.
+func (s *stream) tell() (over bool) {
 	w := s.w
 	w.mu.Lock()
-	left = w.trust.Left(s.c.Clock())
+	left := w.trust.Left(s.c.Clock())
 	if left <= 0 && w.lost == nil {
 		w.lost = &lostEvent{claims.LeaseExpired.String(), "the lease was not renewed in time: it may not be trusted any more"}
 	}
@@ -305,7 +310,7 @@ func (s *stream) tell() (left time.Duration, over bool) {
 			s.c.event(context.Background(), "lease lost", w.guard, slog.String("status", lost.Status))
 		}
 		s.event("lost", lost)
-		return left, true
+		return true
 	}
 	if ping {
 		s.nextPing = time.Now().Add(w.ttl / 3)
@@ -318,7 +323,7 @@ func (s *stream) tell() (left time.Duration, over bool) {
 		s.event("store", storeEvent{left.Milliseconds(), trouble})
 	}
 	s.cancelled, s.trouble = cancelled, trouble != ""
-	return left, false
+	return false
 }
 
 // event writes one event at once. A client that does not read ends the stream when the deadline passes.

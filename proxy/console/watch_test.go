@@ -235,11 +235,13 @@ func TestWatch_storeOutage(t *testing.T) {
 			if r := w.pong(2); r.status != 503 || r.slug() != reason {
 				t.Errorf("pong: %s", r.raw)
 			}
+			synctest.Wait() // for the look of this instant
 			b.store.breaks(nil, nil)
 			w.next("ping") // at 20 s: the outage was told once
 			if r := w.pong(3); r.status != 200 {
 				t.Errorf("pong after the outage: %s", r.raw)
 			}
+			synctest.Wait()
 			b.store.breaks(fail(err, "state", "renew"), nil)
 			if e := w.next("store"); e.at != 25*time.Second {
 				t.Errorf("the second outage was told after %s", e.at)

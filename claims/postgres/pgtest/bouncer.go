@@ -17,7 +17,8 @@ import (
 )
 
 // ErrNoBouncer says in one line what to install.
-var ErrNoBouncer = errors.New("no pgbouncer in PATH, sbin or Homebrew's folders: install pgbouncer (Debian, Ubuntu, Fedora, Alpine, Homebrew)")
+var ErrNoBouncer = errors.New(
+	"no pgbouncer in PATH, sbin or Homebrew's folders: install pgbouncer (Debian, Ubuntu, Fedora, Alpine, Homebrew)")
 
 // BouncerOptions of a PgBouncer.
 type BouncerOptions struct {

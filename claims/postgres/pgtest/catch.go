@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Action is what a proxy does with a statement that it was told to catch.
@@ -51,10 +52,15 @@ func (c *Catch) Done() <-chan struct{} { return c.done }
 func (c *Catch) Release() { c.released.Do(func() { close(c.release) }) }
 
 // Answer is what the server answered to an action on the answer, once Done: the tags of the commands ("INSERT 0 1",
-// "COMMIT") and the messages of errors, with a blank between; "" if the connection to the server broke instead.
+// "COMMIT") and the messages of errors, with a blank between; "" if the connection to the server broke instead. It waits
+// for that, not for ever.
 func (c *Catch) Answer() string {
-	<-c.done
-	return c.answer
+	select {
+	case <-c.done:
+		return c.answer
+	case <-time.After(patience):
+		return "nothing was caught within " + patience.String()
+	}
 }
 
 func (c *Catch) happened(answer string) {
@@ -93,7 +99,8 @@ var (
 	commitFirst = regexp.MustCompile(`(?is)^\s*(/\*.*?\*/\s*|--[^\n]*\n\s*)*commit\b`)
 )
 
-// IsCommit says whether a text holds a COMMIT, also behind other statements. (END counts alone only: function bodies are full of it.)
+// IsCommit says whether a text holds a COMMIT, also behind other statements. (END counts alone only: function bodies are full
+// of it.)
 func IsCommit(sql string) bool {
 	for part := range strings.SplitSeq(sql, ";") {
 		if commitFirst.MatchString(part) {

@@ -12,8 +12,8 @@ import (
 )
 
 // ErrNoServer says in one line what to install.
-var ErrNoServer = errors.New("no PostgreSQL server programs (initdb, postgres, pg_basebackup, pg_rewind) in $PGBIN, PATH or the usual folders: " +
-	"install postgresql (Debian, Ubuntu, Alpine), postgresql-server and postgresql-contrib (Fedora) or brew install postgresql@17 (Homebrew)")
+var ErrNoServer = errors.New("no PostgreSQL server programs (initdb, postgres, pg_basebackup, pg_rewind) in $PGBIN, PATH or " +
+	"the usual folders: install postgresql (Debian, Ubuntu, Alpine), postgresql-server and postgresql-contrib (Fedora) or brew install postgresql@17 (Homebrew)")
 
 // folders are where distributions put the programs that they keep out of PATH.
 var folders = []string{

@@ -72,8 +72,8 @@ func (p *Pair) replicate(ctx context.Context, primary *Server, standby string) e
 		}
 		state = "sync"
 	}
-	return primary.Wait(ctx, "select count(*) = 1 from pg_stat_replication where state = 'streaming' and application_name = $1 and sync_state = $2",
-		standby, state)
+	return primary.Wait(ctx, "select count(*) = 1 from pg_stat_replication "+
+		"where state = 'streaming' and application_name = $1 and sync_state = $2", standby, state)
 }
 
 // StopReplication cuts the standby off: it gets nothing of what the primary commits from now on.

@@ -109,8 +109,8 @@ func TestProxyKeepsToTheRightAnswer(t *testing.T) {
 		if len(tags) != 5 || tags[2] != "COMMIT" || tags[4] != "INSERT 0 1" {
 			t.Errorf("action %d: answers %q", action, tags)
 		}
-		if n := rows(t, s, table); n != want {
-			t.Errorf("action %d: %d rows, want %d", action, n, want)
+		if n := rows(t, s, table); n != want || p.Commits() != 2 {
+			t.Errorf("action %d: %d rows, want %d; %d commits were read", action, n, want, p.Commits())
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (s *Server) Exec(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// Value reads one value over a connection of its own. It asks again after nothing.
+// Value reads one value over a connection of its own.
 func Value[T any](ctx context.Context, s *Server, sql string, args ...any) (T, error) {
 	var v T
 	conn, err := pgx.Connect(ctx, s.URL())

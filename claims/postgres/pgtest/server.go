@@ -192,7 +192,8 @@ func (s *Server) Start(ctx context.Context) error {
 		return errors.New("the server runs already")
 	}
 	seen := size(s.LogFile())
-	cmd := s.home.command(context.WithoutCancel(ctx), s.dir, filepath.Join(s.home.bin, "postgres"), "-D", s.Dir(), "-p", strconv.Itoa(s.port))
+	program := filepath.Join(s.home.bin, "postgres")
+	cmd := s.home.command(context.WithoutCancel(ctx), s.dir, program, "-D", s.Dir(), "-p", strconv.Itoa(s.port))
 	p, err := launch(cmd, s.LogFile())
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,7 +142,8 @@ func TestFreezeThawAndSet(t *testing.T) {
 	must(t, <-answered)
 	for _, v := range []string{"1500ms", "2000ms", "0"} {
 		must(t, s.Set(t.Context(), "lock_timeout", v))
-		if !value[bool](t, s, "select current_setting('lock_timeout')::interval = $1::text::interval", strings.TrimSuffix(v, "ms")+" ms") {
+		same := "select current_setting('lock_timeout')::interval = $1::text::interval"
+		if !value[bool](t, s, same, strings.TrimSuffix(v, "ms")+" ms") {
 			t.Errorf("lock_timeout is not %s", v)
 		}
 	}
@@ -192,7 +194,8 @@ func TestKilledBinaryLeavesNothing(t *testing.T) {
 	if os.Getenv(orphan) != "" {
 		a, b := New(t, Options{}), Shared(t)
 		must(t, a.Freeze())
-		must(t, os.WriteFile(os.Getenv(orphan)+".new", []byte(strings.Join([]string{filepath.Dir(a.dir), strconv.Itoa(a.PID()), strconv.Itoa(b.PID())}, " ")), 0o600))
+		text := fmt.Sprint(filepath.Dir(a.dir), " ", a.PID(), " ", b.PID())
+		must(t, os.WriteFile(os.Getenv(orphan)+".new", []byte(text), 0o600))
 		must(t, os.Rename(os.Getenv(orphan)+".new", os.Getenv(orphan)))
 		<-t.Context().Done()
 		return
