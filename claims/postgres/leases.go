@@ -327,6 +327,7 @@ func (s *Store) Log(ctx context.Context, scope string) (out []claims.LeaseEvent,
 			return err
 		}
 		defer rows.Close()
+		out = nil
 		for rows.Next() {
 			e := claims.LeaseEvent{Guard: claims.Guard{Scope: scope}}
 			var token, store, wall int64

@@ -146,12 +146,15 @@ func (t *tx) promise(proven bool) (names string, unproven bool, err error) {
 	if t.s.cfg.MayLose {
 		return "", false, nil
 	}
+	if err := t.flushed(); err != nil {
+		return "", false, err
+	}
 	list, err := confirming(t.standbys)
 	switch {
 	case err == nil && list != nil:
-		return listed(list), false, t.flushed()
+		return listed(list), false, nil
 	case t.standbys == "" && proven && len(unlisted(t.names)) == 1, t.standbys == "" && t.unproven && t.server == t.store:
-		return "", true, t.flushed()
+		return "", true, nil
 	}
 	return "", false, unconfirmed(t.standbys)
 }

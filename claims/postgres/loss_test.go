@@ -168,6 +168,29 @@ func TestProvenFailover(t *testing.T) {
 	}
 }
 
+// TestUnprovenFailover: the promoted server is none of those that confirmed. Without MayLose nothing is written until it has
+// a standby of its own, and then the loss is.
+func TestUnprovenFailover(t *testing.T) {
+	pair := pgtest.NewPair(t, pgtest.PairOptions{Synchronous: true})
+	cfg := failing(t, migrate(t, hosts(pair.A, pair.B), "fence"))
+	cfg.MayLose = false
+	s := open(t, cfg)
+	put(t, s, record("kept"))
+	alter(t, Config{URL: pair.A.URL(), Schema: "fence"}, `UPDATE {schema}.store SET standbys = '["c"]'`)
+	ok(t, pair.A.Kill())
+	ok(t, pair.Promote(t.Context()))
+	_, err := s.Get(t.Context(), key("kept"), claims.Guard{})
+	wantSetting(t, err, "synchronous_standby_names")
+	_, err = Open(t.Context(), cfg)
+	wantSetting(t, err, "synchronous_standby_names")
+	ok(t, pair.Rejoin(t.Context()))
+	back(t, s)
+	if v := get(t, s, key("kept")); v.Era != 1 || v.Loss == nil || v.Quarantine == 0 {
+		t.Errorf("after the rejoin: %+v", v)
+	}
+	put(t, s, record("later"))
+}
+
 // load writes until the function that it returns is called, which first waits for done, and returns what was acknowledged.
 func load(t *testing.T, s *Store, writers int) func(done func() bool) []claims.Key {
 	ctx, stop := context.WithCancel(t.Context())

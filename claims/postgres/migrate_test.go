@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -130,7 +131,7 @@ func TestRoles(t *testing.T) {
 	database := server.Database(t)
 	t.Cleanup(func() {
 		for _, role := range []string{"owner", "sidecar", "app"} {
-			ok(t, server.Exec(t.Context(), fmt.Sprintf(`drop role "%s"`, role)))
+			ok(t, server.Exec(context.Background(), fmt.Sprintf(`drop role "%s"`, role)))
 		}
 	})
 	admin := Config{URL: database, Schema: "fence"}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/codec"
 )
 
 // Get implements claims.Store, in one read transaction.
@@ -286,5 +287,5 @@ func (w *raw) withoutAnswers() (any, error) {
 	for i := range r.Evidence {
 		r.Evidence[i].Answer = nil
 	}
-	return column(each(r.Evidence, evidenceOf))
+	return codec.Evidence(r.Evidence)
 }

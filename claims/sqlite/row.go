@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/codec"
 )
 
 // columns of calls, in the order of values and scan.
@@ -52,10 +53,10 @@ func bit(b bool) int {
 
 // values are a record's columns.
 func values(r *claims.Record) ([]any, error) {
-	lookup, err1 := mapColumn(r.Facts.Lookup)
-	attempts, err2 := column(each(r.Attempts, attemptOf))
-	evidence, err3 := column(each(r.Evidence, evidenceOf))
-	review, err4 := reviewColumn(r.Review)
+	lookup, err1 := codec.Map(r.Facts.Lookup)
+	attempts, err2 := codec.Attempts(r.Attempts)
+	evidence, err3 := codec.Evidence(r.Evidence)
+	review, err4 := codec.Review(r.Review)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, fmt.Errorf("sqlite store: %s: %w", r.Key, err)
 	}
@@ -79,24 +80,6 @@ func answered(r *claims.Record) bool {
 		}
 	}
 	return r.Answer != nil
-}
-
-func mapColumn(m map[string]string) (any, error) {
-	if m == nil {
-		return nil, nil
-	}
-	pairs := make([][2]text, 0, len(m))
-	for k, v := range m {
-		pairs = append(pairs, [2]text{text(k), text(v)})
-	}
-	return column(pairs)
-}
-
-func reviewColumn(v *claims.Review) (any, error) {
-	if v == nil {
-		return nil, nil
-	}
-	return column([]jsonReview{{text(v.Reason), v.Alarm, nowOf(v.Since)}})
 }
 
 // raw is a row of calls before its content is understood.
@@ -150,25 +133,12 @@ func (w *raw) lists(r *claims.Record) error {
 	if copy(r.Claim[:], w.claim) != len(r.Claim) {
 		return errors.New("claim id is too short")
 	}
-	lookup, err1 := parse[[][2]text](w.lookup)
-	attempts, err2 := parse[[]jsonAttempt](w.attempts)
-	evidence, err3 := parse[[]jsonEvidence](w.evidence)
-	reviews, err4 := parse[[]jsonReview](w.review)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return err
-	}
-	if lookup != nil {
-		r.Facts.Lookup = make(map[string]string, len(lookup))
-	}
-	for _, p := range lookup {
-		r.Facts.Lookup[string(p[0])] = string(p[1])
-	}
-	r.Attempts = each(attempts, jsonAttempt.claims)
-	r.Evidence = each(evidence, jsonEvidence.claims)
-	for _, v := range reviews {
-		r.Review = &claims.Review{Reason: string(v.Reason), Alarm: v.Alarm, Since: v.Since.claims()}
-	}
-	return nil
+	var err1, err2, err3, err4 error
+	r.Facts.Lookup, err1 = codec.ParseMap(w.lookup)
+	r.Attempts, err2 = codec.ParseAttempts(w.attempts)
+	r.Evidence, err3 = codec.ParseEvidence(w.evidence)
+	r.Review, err4 = codec.ParseReview(w.review)
+	return errors.Join(err1, err2, err3, err4)
 }
 
 func readable(state string) error {
@@ -182,7 +152,7 @@ func when(col sql.Null[int64]) time.Time {
 	if !col.Valid {
 		return time.Time{}
 	}
-	return moment(col.V)
+	return codec.Moment(col.V)
 }
 
 // call reads a record with its answer; zero where there is none.
@@ -215,11 +185,9 @@ func (t *tx) complete(w *raw) (claims.Record, error) {
 	if err != nil {
 		return claims.Record{}, fmt.Errorf("sqlite store: %s: %w", r.Key, err)
 	}
-	lines, err := parse[[][2]text](header)
-	if err != nil {
+	if a.Header, err = codec.ParseHeader(header); err != nil {
 		return claims.Record{}, fmt.Errorf("%s: %w: answer: %w", r.Key, claims.ErrUnreadable, err)
 	}
-	a.Header = fields(lines)
 	if kept && a.Body == nil { // the driver reads x'' as nil
 		a.Body = []byte{}
 	}
@@ -249,7 +217,7 @@ func (t *tx) put(r *claims.Record, had bool) error {
 }
 
 func (t *tx) putAnswer(r *claims.Record) error {
-	header, err := column(linesOf(r.Answer.Header))
+	header, err := codec.Header(r.Answer.Header)
 	if err != nil {
 		return err
 	}

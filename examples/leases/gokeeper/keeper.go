@@ -25,6 +25,7 @@ func (r *Refused) Error() string { return "lease: " + r.Slug }
 type Keeper struct {
 	url, token  string
 	lost, ended chan struct{}
+	gone        sync.Once
 	one         sync.Mutex // one request at a time, so that a renewal never meets its own release
 	newest      atomic.Pointer[grant]
 }
@@ -153,8 +154,8 @@ func (k *Keeper) confirm() (pause time.Duration) {
 }
 
 func (k *Keeper) lose() {
-	if !closed(k.lost) && !closed(k.ended) {
-		close(k.lost)
+	if !closed(k.ended) {
+		k.gone.Do(func() { close(k.lost) })
 	}
 }
 
