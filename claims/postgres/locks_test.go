@@ -37,6 +37,13 @@ func block(t *testing.T, cfg Config, sql string) *blocker {
 	return b
 }
 
+// after ends the blocker's transaction later; the returned function waits for that.
+func (b *blocker) after(d time.Duration, end func(context.Context) error) (wait func()) {
+	done := make(chan error, 1)
+	time.AfterFunc(d, func() { done <- end(context.Background()) })
+	return func() { <-done }
+}
+
 // TestR45ExpiryIsJudgedAfterTheLock: a claim that waited for a row until its lease had run out is fenced, whether the blocker
 // changed the row or only held it.
 func TestR45ExpiryIsJudgedAfterTheLock(t *testing.T) {

@@ -159,6 +159,10 @@ func (t *tx) promise(proven bool) (names string, unproven bool, err error) {
 	return "", false, unconfirmed(t.standbys)
 }
 
+// freshness is how old the newest write of a promoted server may be for a proof. Living sidecars write every few seconds; an
+// old copy of a standby that was put back has the standby's name too.
+const freshness = 10 * time.Minute
+
 // proven reports whether the server is one of the standbys that confirmed every commit.
 func (t *tx) proven(before mark) (bool, error) {
 	names := unlisted(t.names)
@@ -178,7 +182,23 @@ func (t *tx) proven(before mark) (bool, error) {
 		return false, fmt.Errorf("postgres store: not applied: %w", err)
 	}
 	name := standbyName(conninfo, cluster)
-	return !targeted && name != "" && slices.Contains(names, name), nil
+	if targeted || name == "" || !slices.Contains(names, name) {
+		return false, nil
+	}
+	newest, err := t.newest()
+	return err == nil && t.now.Store.Sub(newest) <= freshness, err
+}
+
+// newest is the time of the newest write that is there.
+func (t *tx) newest() (time.Time, error) {
+	var ns int64
+	err := t.conn.QueryRow(t.ctx, t.s.schema.sql(`SELECT greatest(st.created,
+		(SELECT max(renewed_store) FROM {schema}.leases), (SELECT max(created_store) FROM {schema}.calls),
+		(SELECT at_store FROM {schema}.lease_log ORDER BY line DESC LIMIT 1)) FROM {schema}.store st`)).Scan(&ns)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("postgres store: not applied: %w", err)
+	}
+	return time.Unix(0, ns), nil
 }
 
 // slack is taken off the time of the newest write that is there: several servers' and sidecars' writes overlap.
@@ -186,14 +206,11 @@ const slack = time.Minute
 
 // lost queues the loss: the log is replayed in order, so that what is there was written before anything that is missing.
 func (t *tx) lost(era int64) (claims.Loss, error) {
-	var newest int64
-	err := t.conn.QueryRow(t.ctx, t.s.schema.sql(`SELECT greatest(st.created,
-		(SELECT max(renewed_store) FROM {schema}.leases), (SELECT max(created_store) FROM {schema}.calls),
-		(SELECT at_store FROM {schema}.lease_log ORDER BY line DESC LIMIT 1)) FROM {schema}.store st`)).Scan(&newest)
+	newest, err := t.newest()
 	if err != nil {
-		return claims.Loss{}, fmt.Errorf("postgres store: not applied: %w", err)
+		return claims.Loss{}, err
 	}
-	back := max(t.now.Store.Sub(time.Unix(0, newest)), 0) + slack
+	back := max(t.now.Store.Sub(newest), 0) + slack
 	l := claims.Loss{From: claims.Now{Store: t.now.Store.Add(-back), Wall: t.now.Wall.Add(-back)}, At: t.now}
 	t.change(`INSERT INTO {schema}.losses (era, from_store, from_wall, at_store, at_wall) VALUES ($1, $2, $3, $4, $5)`,
 		era, l.From.Store.UnixNano(), l.From.Wall.UnixNano(), l.At.Store.UnixNano(), l.At.Wall.UnixNano())

@@ -168,6 +168,26 @@ func TestProvenFailover(t *testing.T) {
 	}
 }
 
+// TestStaleProof: an old copy of the standby has its name, and is promoted like it. What is missing there, nobody can tell.
+func TestStaleProof(t *testing.T) {
+	pair := pgtest.NewPair(t, pgtest.PairOptions{Synchronous: true})
+	cfg := failing(t, migrate(t, hosts(pair.A, pair.B), "fence"))
+	cfg.MayLose = false
+	s := open(t, cfg)
+	put(t, s, record("kept"))
+	ok(t, pair.A.Kill())
+	ok(t, pair.Promote(t.Context()))
+	s.Close()
+	cfg.Clock = func(server time.Time) claims.Now {
+		later := server.Add(freshness)
+		return claims.Now{Store: later, Wall: later}
+	}
+	_, err := Open(t.Context(), cfg)
+	wantSetting(t, err, "synchronous_standby_names")
+	cfg.Clock = nil
+	open(t, cfg) // of the very same server, met in time
+}
+
 // TestUnprovenFailover: the promoted server is none of those that confirmed. Without MayLose nothing is written until it has
 // a standby of its own, and then the loss is.
 func TestUnprovenFailover(t *testing.T) {

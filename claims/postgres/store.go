@@ -22,7 +22,8 @@
 // every token jumps by claims.TokenJump. A failover is no loss if the promoted server was one of the confirming standbys;
 // to tell, the sidecar's role needs pg_read_all_settings (its name there is in primary_conninfo). A server that was
 // promoted with that proof, as the only listed standby, serves without a standby until it has one again; the next failover
-// before that is a loss. With several listed standbys the new primary must list its own first (HA managers do).
+// before that is a loss. Nor is there a proof where the newest write is older than ten minutes: an old copy of a standby has
+// its name too. With several listed standbys the new primary must list its own first (HA managers do).
 //
 // What this cannot see: a copy that is put back under processes that never saw the original; a standby that was taken off
 // the list and promoted later, or two standbys with one name. Remove such standbys. All sidecars of a store must agree on

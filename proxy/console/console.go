@@ -159,9 +159,7 @@ func (c *Console) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		// The server reads on while a request is served, to see its client go; a read that timed out would look like that.
 		rc := http.NewResponseController(w)
-		rc.SetReadDeadline(time.Time{})
 		rc.SetWriteDeadline(time.Now().Add(ioTimeout + 3*storeTimeout))
 		guard.ServeHTTP(w, r)
 		rc.SetReadDeadline(time.Now().Add(restTimeout))

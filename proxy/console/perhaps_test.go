@@ -168,3 +168,14 @@ func TestStoreHangs(t *testing.T) {
 		}
 	})
 }
+
+// A store that is slow does not make the client look gone.
+func TestStoreIsSlow(t *testing.T) {
+	bubble(t, func(b *bubbled) {
+		lost := fail(errCut, "acquire")
+		b.store.breaks(nil, func(op string) error { time.Sleep(ioTimeout * 2 / 3); return lost(op) })
+		if r := b.post("acquire", "", `{"id":"a"}`); r.status != 200 {
+			t.Errorf("%d %s", r.status, r.raw)
+		}
+	})
+}

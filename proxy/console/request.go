@@ -161,10 +161,9 @@ func (x *exchange) body(members ...string) (body, error) {
 	if r.ContentLength == 0 {
 		return body{}, nil
 	}
-	rc := http.NewResponseController(x.w)
-	rc.SetReadDeadline(time.Now().Add(ioTimeout))
+	// The server takes the deadline back when the body was read, and goes on reading to see its client go.
+	http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(ioTimeout))
 	b, err := io.ReadAll(http.MaxBytesReader(x.w, r.Body, maxBody))
-	rc.SetReadDeadline(time.Time{})
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return body{}, refusal(claims.TooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
 	}
