@@ -102,6 +102,7 @@ func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
 		v, err := f.get(context.WithoutCancel(ctx), d.Next.Key, d.Condition.Guard)
 		if err == nil {
 			if !v.Record.Mine(d.Next.Revision, d.Next.Attempt, d.Next.Claim) || v.Record.State != StatePending {
+				f.abandon(d, f.StoreTimeout) // it may land yet
 				return Swapped{}, errAgain
 			}
 			sw, err := f.swap(ctx, Condition{Guard: d.Condition.Guard, Sender: d.Condition.Sender},
@@ -110,7 +111,7 @@ func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
 				return sw, nil
 			}
 			if Refused(err) && !errors.Is(err, ErrLost) {
-				f.abandon(d)
+				f.abandon(d, 0)
 				return Swapped{}, err
 			}
 		}
@@ -118,13 +119,16 @@ func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
 			break
 		}
 	}
-	f.abandon(d)
+	f.abandon(d, 0)
 	return Swapped{}, errors.New("the claim could not be confirmed: nothing was sent")
 }
 
-// abandon records, as soon as the store lets it, that a claim which perhaps was written sent nothing.
-func (f *Fence) abandon(d Decision) {
+// abandon records, after a while and as soon as the store lets it, that a claim which perhaps was written sent nothing.
+func (f *Fence) abandon(d Decision, after time.Duration) {
 	f.wg.Go(func() {
+		if !sleep(f.sending, after) {
+			return // the process ends: the claim stays pending until its deadline
+		}
 		rec, err := f.reread(d.Next.Key)
 		if err != nil || !rec.Mine(d.Next.Revision, d.Next.Attempt, d.Next.Claim) {
 			return
@@ -152,7 +156,12 @@ func (f *Fence) reread(k Key) (Record, error) {
 func (r *round) notClaimed(err error) (Result, bool) {
 	fenced, ok := errors.AsType[*FencedError](err)
 	switch {
-	case errors.Is(err, errAgain), errors.Is(err, ErrLost), errors.Is(err, ErrSenderLives):
+	case errors.Is(err, errAgain) && r.unwritten >= 2: // a store that reads and does not write: do not wait for it round by round
+		return refused(storeRefusal(err)), true
+	case errors.Is(err, errAgain):
+		r.unwritten++
+		return Result{}, false
+	case errors.Is(err, ErrLost), errors.Is(err, ErrSenderLives):
 		return Result{}, false
 	case ok && fenced.Sender:
 		return refused(leaseLost()), true

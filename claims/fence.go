@@ -221,6 +221,9 @@ type round struct {
 	spins  int // steps since the last pause
 	sends  int
 	sent   ClaimID // of the last attempt that this request sent
+	// unwritten counts claims whose write failed and left no trace.
+	unwritten int
+	foreign   bool // refused for its scope, not for its lease
 }
 
 func (r *round) guard() Guard {
@@ -268,6 +271,9 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 		if r.f.sending.Err() != nil {
 			return refused(&Refusal{Reason: Draining, Detail: "the sidecar is shutting down", RetryAfter: time.Second, Outcome: view.Record.Outcome()}), true
 		}
+		if r.f.Instance.Left() <= 0 { // nothing could be sent under it
+			return refused(leaseLost()), true
+		}
 		return r.attempt(ctx, d)
 	case Amend:
 		_, err := r.f.swap(ctx, d.Condition, Write{Version: view.Record.Version, Next: d.Next})
@@ -292,6 +298,7 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 		}
 		return res, true
 	}
+	r.foreign = d.Refusal.Reason == Fenced && view.Guard.Live()
 	if d.Refusal.Reason == InDoubt {
 		return r.doubt(ctx, d.Refusal)
 	}
@@ -322,7 +329,7 @@ func (r *round) finish(res Result) Result {
 	unread := false
 	if ref := res.Refusal; ref != nil {
 		fenced := ref.Reason == Fenced || ref.Reason == ScopeFinished
-		if fenced { // the caller must learn that it was superseded, also when it had sent
+		if fenced && !r.foreign { // the caller must learn that it was superseded, also when it had sent
 			r.lease = "lost"
 		}
 		unread = fenced || ref.Reason == StoreUnavailable || ref.Reason == Quarantine || ref.Reason == LeaseLost

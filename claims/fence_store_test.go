@@ -81,6 +81,66 @@ func TestClaimPerhapsApplied(t *testing.T) {
 	}
 }
 
+// TestStoreThatOnlyReads: the app is told soon, not after its whole patience.
+func TestStoreThatOnlyReads(t *testing.T) {
+	bubble(t, func(w *world) {
+		claimed := 0
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				claimed++
+				time.Sleep(5 * time.Second)
+				return claims.Swapped{}, errNet
+			}
+		})
+		began := time.Now()
+		wantRefusal(t, w.do(w.call("a")), claims.StoreUnavailable, claims.Unknown)
+		if claimed > 3 || time.Since(began) > 20*time.Second {
+			t.Errorf("%d claims in %s", claimed, time.Since(began))
+		}
+		w.sends(0)
+	})
+}
+
+// TestClaimThatLandsLate: a claim that was given up is written after all. It does not stay in flight until its deadline.
+func TestClaimThatLandsLate(t *testing.T) {
+	bubble(t, func(w *world) {
+		first := true
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				if !first {
+					return do()
+				}
+				first = false
+				go func() {
+					time.Sleep(time.Millisecond)
+					if _, err := w.mem.Swap(context.Background(), claims.Condition{}, wr); err != nil {
+						t.Error(err)
+					}
+				}()
+				return claims.Swapped{}, errNet
+			}
+			tp.onGot = func() { time.Sleep(2 * time.Millisecond) } // it lands between the look and the next claim
+		})
+		wantRefusal(t, w.do(w.call("a")), claims.InFlight, claims.Unknown)
+		w.tap.set(func(tp *tap) { tp.onGot = nil })
+		time.Sleep(6 * time.Second) // less than an attempt's ten
+		wantState(t, w.record("a"), claims.StateOpen)
+		wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+		w.sends(1)
+	})
+}
+
+// TestNothingIsClaimedWithoutTrust: a claim that could not be sent is not made.
+func TestNothingIsClaimedWithoutTrust(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.p.clock.bend(time.Hour, 0, 0)
+		wantRefusal(t, w.do(w.call("a")), claims.LeaseLost, claims.Unknown)
+		if r := w.record("a"); r.Exists() {
+			t.Error("a claim was written")
+		}
+	})
+}
+
 // TestClaimIsNotSentOnWithoutAnAcknowledgedWrite: reading one's own claim back is not enough, as the lease may have gone.
 func TestClaimIsNotSentOnWithoutAnAcknowledgedWrite(t *testing.T) {
 	bubble(t, func(w *world) {
