@@ -83,7 +83,7 @@ test-pgbouncer: postgres ## PostgreSQL behind a real PgBouncer; needs pgbouncer
 	@if ! PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq </dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends pgbouncer </dev/null; fi
 	@PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null || { echo "test-pgbouncer needs pgbouncer: install pgbouncer" >&2; exit 1; }
-	$(GO) test -count=1 -tags pgbouncer -run PgBouncer -timeout 15m ./claims/postgres/... ./e2e
+	$(GO) test -count=1 -tags pgbouncer -run Bouncer -timeout 15m ./claims/postgres/... ./e2e
 
 test-sdks: build ## the official SDKs and the lease keepers; needs node, npm, python3 with venv, javac
 	@for c in node npm python3 java javac; do command -v $$c >/dev/null || { echo "test-sdks needs $$c: install nodejs npm python3-venv default-jdk-headless" >&2; exit 1; }; done

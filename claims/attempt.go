@@ -84,6 +84,9 @@ var errAgain = errors.New("decide again")
 func (r *round) claim(ctx context.Context, d Decision) (Record, *Held, error) {
 	w := Write{Version: r.view.Record.Version, Next: d.Next, Claim: true, Timeout: r.c.Policy.AttemptTimeout}
 	asked := r.f.Clock()
+	if r.unwritten == 0 {
+		r.began = asked
+	}
 	sw, err := r.f.swap(ctx, d.Condition, w)
 	if err != nil && !Refused(err) {
 		asked = r.f.Clock()
@@ -96,16 +99,18 @@ func (r *round) claim(ctx context.Context, d Decision) (Record, *Held, error) {
 }
 
 // confirm finds out about a claim whose write ended in an error. The row is ours only by its claim id, and is sent on only
-// after one further acknowledged write of it, in which the leases are checked again.
+// after one further acknowledged write of it, in which the leases are checked again. All of it takes one StoreTimeout at most.
 func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.StoreTimeout)
+	defer cancel()
 	for pause := 50 * time.Millisecond; pause < time.Second; pause *= 2 {
-		v, err := f.get(context.WithoutCancel(ctx), d.Next.Key, d.Condition.Guard)
+		v, err := f.get(ctx, d.Next.Key, d.Condition.Guard)
 		if err == nil {
 			if !v.Record.Mine(d.Next.Revision, d.Next.Attempt, d.Next.Claim) || v.Record.State != StatePending {
 				f.abandon(d, f.StoreTimeout) // it may land yet
 				return Swapped{}, errAgain
 			}
-			sw, err := f.swap(ctx, Condition{Guard: d.Condition.Guard, Sender: d.Condition.Sender},
+			sw, err := f.Store.Swap(ctx, Condition{Guard: d.Condition.Guard, Sender: d.Condition.Sender},
 				Write{Version: v.Record.Version, Next: v.Record})
 			if err == nil {
 				return sw, nil
@@ -115,7 +120,7 @@ func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
 				return Swapped{}, err
 			}
 		}
-		if !sleep(context.WithoutCancel(ctx), pause) {
+		if !sleep(ctx, pause) {
 			break
 		}
 	}
@@ -156,11 +161,8 @@ func (f *Fence) reread(k Key) (Record, error) {
 func (r *round) notClaimed(err error) (Result, bool) {
 	fenced, ok := errors.AsType[*FencedError](err)
 	switch {
-	case errors.Is(err, errAgain) && r.unwritten >= 2: // a store that reads and does not write: do not wait for it round by round
-		return refused(storeRefusal(err)), true
 	case errors.Is(err, errAgain):
-		r.unwritten++
-		return Result{}, false
+		return r.again(err)
 	case errors.Is(err, ErrLost), errors.Is(err, ErrSenderLives):
 		return Result{}, false
 	case ok && fenced.Sender:
@@ -170,6 +172,16 @@ func (r *round) notClaimed(err error) (Result, bool) {
 		return refused(d.Refusal), true
 	}
 	return refused(storeRefusal(err)), true
+}
+
+// again decides anew after a claim that left no trace, unless the store has had its time: one that reads and does not write
+// is not waited for round by round.
+func (r *round) again(err error) (Result, bool) {
+	r.unwritten++
+	if r.unwritten > 2 || r.f.Clock().Sub(r.began) >= r.f.StoreTimeout {
+		return refused(storeRefusal(err)), true
+	}
+	return Result{}, false
 }
 
 // send makes the one attempt that was claimed. The gate is checked immediately before the first byte: the attempt's own

@@ -221,8 +221,9 @@ type round struct {
 	spins  int // steps since the last pause
 	sends  int
 	sent   ClaimID // of the last attempt that this request sent
-	// unwritten counts claims whose write failed and left no trace.
+	// unwritten counts claims whose write failed and left no trace, since began.
 	unwritten int
+	began     Reading
 	foreign   bool // refused for its scope, not for its lease
 }
 

@@ -13,15 +13,15 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
 
-// look runs a single statement that reads the header too, and completes it. It begins again after the store's row had to be
+// look runs a single statement that reads the header's columns too, and completes it. It begins again after the store's row had to be
 // brought up to date; what was found before is overwritten.
-func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn, *header) error) error {
+func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn, *header, string) error) error {
 	for range 3 {
 		var h header
 		err := s.read(ctx, s.calls, func(ctx context.Context, c *pgxpool.Conn) error {
 			before := s.seen.load()
 			h = header{}
-			if err := f(ctx, c, &h); err != nil {
+			if err := f(ctx, c, &h, before.columns()); err != nil {
 				return err
 			}
 			switch {
@@ -47,11 +47,11 @@ func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn,
 // Get implements claims.Store, in one statement.
 func (s *Store) Get(ctx context.Context, key claims.Key, guard claims.Guard) (claims.View, error) {
 	var v claims.View
-	err := s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header) error {
+	err := s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
 		var w raw
 		var g, sender rawLease
 		targets := slices.Concat(h.targets(), w.targets(), g.targets(), sender.targets())
-		err := c.QueryRow(ctx, s.schema.sql("SELECT "+headerColumns+", "+callColumns+", "+answerColumns+
+		err := c.QueryRow(ctx, s.schema.sql("SELECT "+columns+", "+callColumns+", "+answerColumns+
 			", g."+guardColumns+", s."+senderColumns+headerFrom+`
 			LEFT JOIN {schema}.calls c ON c.tenant = $1 AND c.call_key = $2
 			LEFT JOIN {schema}.answers a ON c.answered AND a.tenant = c.tenant AND a.call_key = c.call_key
@@ -210,6 +210,8 @@ func (t *tx) swap(sw *swap) (claims.Swapped, error) {
 	for i, w := range sw.writes {
 		out.Records[i] = w.Stamp(t.now)
 	}
+	last := &out.Records[0]
+	t.witness = &witness{last.Key, last.Created.Store.UnixNano(), last.Version}
 	for _, i := range sw.order() {
 		if err := t.put(&out.Records[i], !sw.calls[i].found, sw.calls[i].answered); err != nil {
 			return out, err

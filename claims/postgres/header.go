@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims/codec"
 )
 
-// headerColumns are read in every transaction, after its locks: the time, what the server guarantees, which server it is,
-// and the store's row. {schema}.store is st.
+// columns are read in every transaction, after its locks: the time, what the server guarantees, which server it is, the store's
+// row, and whether what this process last saw committed is there. {schema}.store is st.
+func (m mark) columns() string { return headerColumns + ", " + m.witness.sql() }
+
 const headerColumns = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
 	pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
 	current_setting('fsync'), current_setting('full_page_writes'),
@@ -33,6 +36,11 @@ type identity struct {
 	timeline int64
 }
 
+func (i identity) String() string { return i.system + "/" + strconv.FormatInt(i.timeline, 10) }
+
+// LogValue implements slog.LogValuer.
+func (i identity) LogValue() slog.Value { return slog.StringValue(i.String()) }
+
 // header is what every transaction reads first.
 type header struct {
 	micros     int64
@@ -51,13 +59,14 @@ type header struct {
 	unproven   bool
 	timeline   string
 	losses     string
+	witnessed  bool
 }
 
 func (h *header) targets() []any {
 	return []any{
 		&h.micros, &h.readOnly, &h.settings[0], &h.settings[1], &h.settings[2], &h.standbys,
 		&h.server.system, &h.timeline, &h.lsn, &h.realm, &h.store.system, &h.store.timeline, &h.era, &h.quarantine, &h.maxLease,
-		&h.names, &h.unproven, &h.losses,
+		&h.names, &h.unproven, &h.losses, &h.witnessed,
 	}
 }
 

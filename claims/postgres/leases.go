@@ -298,9 +298,9 @@ func (s *Store) Cancel(ctx context.Context, scope string) (claims.Lease, error) 
 
 // State implements claims.Leases.
 func (s *Store) State(ctx context.Context, scope string) (out claims.Lease, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header) error {
+	err = s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
 		var w rawLease
-		err := c.QueryRow(ctx, s.schema.sql("SELECT "+headerColumns+", l."+leaseJoined+headerFrom+
+		err := c.QueryRow(ctx, s.schema.sql("SELECT "+columns+", l."+leaseJoined+headerFrom+
 			" LEFT JOIN {schema}.leases l ON l.scope = $1"), []byte(scope)).Scan(append(h.targets(), w.targets()...)...)
 		if err != nil {
 			return err

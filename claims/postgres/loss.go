@@ -10,11 +10,29 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
 
-// mark is what this process surely saw committed: before lsn of that server's log.
+// mark is what this process surely saw committed: before lsn of that server's log, and the witness.
 type mark struct {
-	server identity
-	lsn    int64
-	era    int64
+	server  identity
+	lsn     int64
+	era     int64
+	witness *witness
+}
+
+// witness is the record that this process saw committed last. Records are never deleted and versions only grow, so that a
+// store without it is an older one, however far its log has come since.
+type witness struct {
+	key     claims.Key
+	created int64 // tells it from one that was made anew under the key
+	version int64
+}
+
+// sql asks for the witness; with values as literals, as every statement has parameters of its own.
+func (w *witness) sql() string {
+	if w == nil {
+		return "true"
+	}
+	return fmt.Sprintf(`EXISTS (SELECT 1 FROM {schema}.calls wi WHERE wi.tenant = decode('%x', 'hex') AND wi.call_key = decode('%x', 'hex')
+		AND wi.created_store = %d AND wi.version >= %d)`, w.key.Tenant, w.key.Call, w.created, w.version)
 }
 
 // ahead reports whether the server lacks what the process saw committed: an older copy was put back, or a standby that was
@@ -23,7 +41,8 @@ func (m mark) ahead(h *header) bool {
 	if m.server == (identity{}) || h.era > m.era {
 		return false
 	}
-	return h.era < m.era || h.server.system != m.server.system || h.server.timeline < m.server.timeline || h.lsn < m.lsn
+	return h.era < m.era || h.server.system != m.server.system || h.server.timeline < m.server.timeline || h.lsn < m.lsn ||
+		!h.witnessed
 }
 
 // seen is the latest mark. It counts only after a commit: WAL that is written and not flushed may be gone after a crash,
@@ -39,10 +58,13 @@ func (s *seen) load() mark {
 	return s.mark
 }
 
-func (s *seen) saw(h *header) {
-	m := mark{h.server, h.lsn, h.era}
+func (s *seen) saw(h *header, w *witness) {
+	m := mark{h.server, h.lsn, h.era, w}
 	s.Lock()
 	defer s.Unlock()
+	if w == nil && m.era == s.era { // a lease: the last record is still the witness
+		m.witness = s.witness
+	}
 	switch {
 	case m.era != s.era:
 		if m.era < s.era {

@@ -25,7 +25,8 @@
 // before that is a loss. Nor is there a proof where the newest write is older than ten minutes: an old copy of a standby has
 // its name too. With several listed standbys the new primary must list its own first (HA managers do).
 //
-// What this cannot see: a copy that is put back under processes that never saw the original; a standby that was taken off
+// What this cannot see: a copy that is put back under processes that saw nothing committed since it was taken (each remembers the
+// last record that it wrote, and looks for it in every transaction, renewals included); a standby that was taken off
 // the list and promoted later, or two standbys with one name. Remove such standbys. All sidecars of a store must agree on
 // MayLose.
 //

@@ -43,6 +43,8 @@ type tx struct {
 	writes []statement
 	// until is when the leases that were found live run out, by the server's clock; zero: none was asked for.
 	until time.Time
+	// witness is a record that is written; nil: none.
+	witness *witness
 }
 
 // change queues a statement for the second round trip.
@@ -104,7 +106,7 @@ func (s *Store) transact(ctx context.Context, p *pgxpool.Pool, bound time.Durati
 	defer release()
 	t := &tx{header: &header{}, s: s, ctx: ctx, conn: c}
 	before := s.seen.load()
-	if err := t.begin(locks); err != nil {
+	if err := t.begin(locks, before); err != nil {
 		t.abort(err)
 		if t.conn.Conn().IsClosed() && ctx.Err() == nil {
 			return fmt.Errorf("postgres store: not applied: %w: %w", errGone, err)
@@ -124,13 +126,13 @@ func (s *Store) transact(ctx context.Context, p *pgxpool.Pool, bound time.Durati
 }
 
 // begin is the first round trip.
-func (t *tx) begin(locks []statement) error {
+func (t *tx) begin(locks []statement, before mark) error {
 	delete(t.conn.Conn().PgConn().CustomData(), syncWait)
 	batch := []statement{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}, {sql: limits}}
 	batch = append(batch, locks...)
 	var found bool
 	batch = append(batch, statement{
-		sql: t.s.schema.sql("SELECT " + headerColumns + headerFrom), rows: one(&found, t.targets()...),
+		sql: t.s.schema.sql("SELECT " + before.columns() + headerFrom), rows: one(&found, t.targets()...),
 	})
 	if _, err := t.send(batch); err != nil {
 		return err
@@ -209,7 +211,7 @@ func (t *tx) commit() error {
 	case standbys != t.standbys && !t.s.cfg.MayLose:
 		return fmt.Errorf("postgres store: perhaps applied: synchronous_standby_names changed to %q during the commit", standbys)
 	}
-	t.s.seen.saw(t.header)
+	t.s.seen.saw(t.header, t.witness)
 	return nil
 }
 
