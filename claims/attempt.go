@@ -251,7 +251,7 @@ func attempted(rec Record, id ClaimID, s Sent, gate *Refusal) (Result, bool) {
 // the claim, else as evidence, which needs none. lease becomes "lost" where the guard was refused. A record that the store has
 // lost is put back by its sender. It fails only when the process ends first.
 func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, error) {
-	mine, rev, att, id := rec, rec.Revision, rec.Attempt, rec.Claim
+	mine, rev, att, id, perhaps := rec, rec.Revision, rec.Attempt, rec.Claim, false
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		write, cond := Write{Version: rec.Version}, Condition{Guard: guard}
 		var ok bool
@@ -261,11 +261,18 @@ func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, 
 		write.Next, ok = Settle(rec, rev, att, id, s)
 		if write.Version != 0 && (!ok || *lease == "lost") {
 			cond = Condition{}
-			if write.Next, ok = f.late(rec, rev, att, id, s); !ok {
-				return rec, nil
-			}
+			write.Next, ok = f.late(rec, mine, s)
 		}
-		sw, err := f.swap(f.life, cond, write)
+		var sw Swapped
+		var err error
+		switch {
+		case ok:
+			sw, err = f.swap(f.life, cond, write)
+		case perhaps: // told already, by a write of ours that nobody acknowledged
+			sw.Records, err = []Record{rec}, f.confirmed()
+		default:
+			return rec, nil
+		}
 		fenced := isFenced(err)
 		switch {
 		case err == nil:
@@ -278,6 +285,7 @@ func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, 
 			continue
 		}
 		f.Log.Warn("settle not acknowledged; reading again", "call", rec.Key.Call, "error", err)
+		perhaps = perhaps || !Refused(err)
 		if !sleep(f.life, pause) {
 			return rec, err
 		}
@@ -294,10 +302,17 @@ func isFenced(err error) bool {
 	return fenced || quarantined
 }
 
-// late is the sender's word as evidence; ok is false where it says nothing or is told already.
-func (f *Fence) late(rec Record, revision, attempt int, id ClaimID, s Sent) (Record, bool) {
+func (f *Fence) confirmed() error {
+	ctx, cancel := context.WithTimeout(f.life, f.StoreTimeout)
+	defer cancel()
+	return f.Store.Confirm(ctx)
+}
+
+// late is the word of the sender of mine's attempt as evidence; ok is false where it says nothing or is told already.
+func (f *Fence) late(rec, mine Record, s Sent) (Record, bool) {
+	revision, attempt, id := mine.Revision, mine.Attempt, mine.Claim
 	if !s.outcome().Definite() {
-		return rec, false
+		return unseen(rec, mine, s)
 	}
 	next, changed := Late(rec, Evidence{
 		Revision: revision, Attempt: attempt, Claim: id, Outcome: s.outcome(), Source: s.proof(),

@@ -294,6 +294,9 @@ func probePause(r *Record, now Now) time.Duration {
 			doubts++
 		}
 	}
+	if running := r.lostUntil().Sub(now.Store); running > 0 {
+		return running
+	}
 	if doubts < 2 {
 		return 0
 	}

@@ -221,12 +221,14 @@ type tap struct {
 	onSwap  func(n int, w claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error)
 	onRenew func(g claims.Guard, do func() (claims.Lease, error)) (claims.Lease, error)
 	onTake  func(do func() (claims.Lease, error)) (claims.Lease, error)
+	// onConfirm comes before a Confirm.
+	onConfirm func() error
 }
 
 func (t *tap) hooks() tap {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return tap{onGet: t.onGet, onGot: t.onGot, onSwap: t.onSwap, onRenew: t.onRenew, onTake: t.onTake}
+	return tap{onGet: t.onGet, onGot: t.onGot, onSwap: t.onSwap, onRenew: t.onRenew, onTake: t.onTake, onConfirm: t.onConfirm}
 }
 
 func (t *tap) set(f func(t *tap)) {
@@ -259,6 +261,15 @@ func (t *tap) Swap(ctx context.Context, c claims.Condition, ws ...claims.Write) 
 	n := t.swaps
 	t.mu.Unlock()
 	return on(n, ws[0], do)
+}
+
+func (t *tap) Confirm(ctx context.Context) error {
+	if on := t.hooks().onConfirm; on != nil {
+		if err := on(); err != nil {
+			return err
+		}
+	}
+	return t.Store.Confirm(ctx)
 }
 
 func (t *tap) Renew(ctx context.Context, g claims.Guard, ttl time.Duration) (claims.Lease, error) {

@@ -143,7 +143,7 @@ func (i *Instance) Take(ctx context.Context) error {
 	l, err := i.leases.Acquire(ctx, i.scope, i.holder, i.times.TTL)
 	if err != nil && (!Refused(err) || errors.Is(err, ErrHeld)) {
 		if s, serr := i.leases.State(ctx, i.scope); serr == nil && s.Holder == i.holder && s.Status == LeaseLive {
-			l, err = s, nil
+			l, err = i.leases.Renew(ctx, s.Guard, i.times.TTL) // seen is not acknowledged
 		}
 	}
 	if err != nil {

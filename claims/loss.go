@@ -42,6 +42,17 @@ func Presume(v View, timeout time.Duration, id ClaimID) Record {
 	return next
 }
 
+// lostUntil is when the last attempt that was presumed had surely ended: until then its sender may be at work, and nothing is
+// sent beside it.
+func (r *Record) lostUntil() (end time.Time) {
+	for _, a := range r.Attempts {
+		if a.Presumed && a.Doubtful() && a.Deadline.After(end) {
+			end = a.Deadline
+		}
+	}
+	return end
+}
+
 // presumed reports whether all that is in doubt are attempts that were only presumed: one lookup that finds nothing then ends
 // the doubt, as it would be made before a first send.
 func (r *Record) presumed() bool {
@@ -51,4 +62,17 @@ func (r *Record) presumed() bool {
 		}
 	}
 	return true
+}
+
+// unseen puts an attempt without an answer, whose claim the store lost, beside one that was presumed in its stead: of this one
+// it is known that it was made, so that it keeps the rules of any other doubt.
+func unseen(rec, mine Record, s Sent) (next Record, changed bool) {
+	n := len(mine.Attempts)
+	if s.Unsent || n == 0 || rec.State != StateUnknown || rec.Revision != mine.Revision || rec.knows(mine.Claim) {
+		return rec, false
+	}
+	next = rec.Clone()
+	next.Attempts = append(next.Attempts, mine.Attempts[n-1])
+	next.note(mine.Claim, s)
+	return next, true
 }

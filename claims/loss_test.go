@@ -175,6 +175,94 @@ func TestSettleInAQuarantine(t *testing.T) {
 	})
 }
 
+// TestToldOnlyOnceStored: an outcome that is seen in the store after its write was perhaps applied is told only when a write was
+// acknowledged: it could be gone after a failover.
+func TestToldOnlyOnceStored(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.faults(isSettle, swapFault{apply: true, lost: true})
+		asked := 0
+		w.tap.set(func(tp *tap) {
+			tp.onConfirm = func() error {
+				if asked++; asked < 3 {
+					return errNet
+				}
+				return nil
+			}
+		})
+		wantAnswer(t, w.do(w.call("a")), claims.SourceSent, claims.Succeeded, "paid gk:a")
+		if asked != 3 {
+			t.Errorf("the store was asked %d times to confirm", asked)
+		}
+		w.sends(1)
+	})
+}
+
+// TestTakenOnlyOnceAcknowledged: an instance lease that is seen after its answer was lost is held only when it could be renewed.
+func TestTakenOnlyOnceAcknowledged(t *testing.T) {
+	bubble(t, func(w *world) {
+		i := claims.NewInstance(w.tap, w.p.clock.read, w.times, "other", w.p.fence.Log)
+		w.tap.set(func(tp *tap) {
+			tp.onTake = func(do func() (claims.Lease, error)) (claims.Lease, error) {
+				if _, err := do(); err != nil && !claims.Refused(err) {
+					t.Error(err)
+				}
+				return claims.Lease{}, errNet
+			}
+			tp.onRenew = func(claims.Guard, func() (claims.Lease, error)) (claims.Lease, error) { return claims.Lease{}, errNet }
+		})
+		if err := i.Take(w.run); err == nil || i.Left() > 0 {
+			t.Errorf("taken (%v), trusted for %s", err, i.Left())
+		}
+		w.tap.set(func(tp *tap) { tp.onRenew = nil })
+		if err := i.Take(w.run); err != nil || i.Left() <= 0 {
+			t.Errorf("not taken: %v", err)
+		}
+	})
+}
+
+// TestNoProbeBesideALostSender: the sender whose claim was lost may still be at work, until its attempt's time is over.
+func TestNoProbeBesideALostSender(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		c := w.call("a")
+		c.Policy.AttemptTimeout = 2 * time.Minute
+		w.lose(func() {})
+		time.Sleep(quarantine + 5*time.Second)
+		r := w.do(c)
+		wantRefusal(t, r, claims.InDoubt, claims.Unknown)
+		if left := c.Policy.AttemptTimeout - quarantine - 5*time.Second; r.Refusal.RetryAfter < left-time.Second {
+			t.Errorf("retry after %s, want about %s", r.Refusal.RetryAfter, left)
+		}
+		w.sends(0)
+		time.Sleep(c.Policy.AttemptTimeout)
+		wantAnswer(t, w.do(c), claims.SourceSent, claims.Succeeded, "paid gk:a")
+	})
+}
+
+// TestLostSenderSpeaks: an attempt whose claim was lost, and presumed by another, is in doubt by its own right: one lookup that
+// finds nothing does not end it.
+func TestLostSenderSpeaks(t *testing.T) {
+	bubble(t, func(w *world) {
+		key := claims.Key{Tenant: "shop", Call: "a"}
+		w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
+			w.mem.Edit(func(d *memory.Data, now claims.Now) {
+				v := claims.View{Record: d.Calls[key].Record, Era: 1, Loss: &claims.Loss{From: now, At: now}, Now: now}
+				v.Record.Attempts = nil // as another process sees it, which knows of no claim
+				presumed := claims.Presume(v, time.Minute, claims.NewClaimID())
+				d.Calls[key].Record = claims.Write{Version: v.Record.Version, Next: presumed}.Stamp(now)
+			})
+			return claims.Sent{Cause: "cut"}
+		}
+		c := w.call("a")
+		c.Policy.Probe = false
+		wantRefusal(t, w.do(c), claims.InDoubt, claims.Unknown)
+		r := w.record("a")
+		if len(r.Attempts) != 2 || !r.Attempts[0].Presumed || r.Attempts[1].Presumed || !r.Attempts[1].Doubtful() || r.Attempts[1].Cause != "cut" {
+			t.Errorf("attempts %+v", r.Attempts)
+		}
+	})
+}
+
 // TestExternalTokens: an application's own tokens only grow; a lower one is refused, also on a replay, and no lease's token
 // stands in for one.
 func TestExternalTokens(t *testing.T) {

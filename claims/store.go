@@ -148,6 +148,11 @@ type Store interface {
 	// Prune drops the answers, not the outcomes, of at most limit settled calls that were last written before the given
 	// store time. Pending, unknown and review are never touched.
 	Prune(ctx context.Context, before time.Time, limit int) (int, error)
+
+	// Confirm returns nil only when whatever was visible before the call is as lasting as an acknowledged write. What was read
+	// after a write that was perhaps applied must not be relied on, nor told, before: it may be there without having been
+	// confirmed, and be gone after a failover.
+	Confirm(ctx context.Context) error
 }
 
 // Lister browses calls and leases for people. It is no part of any decision.

@@ -219,6 +219,11 @@ func TestR60StoreOutage(t *testing.T) {
 			if late.ready() != "" {
 				t.Error("a sidecar without its database says that it is ready")
 			}
+			for path, want := range map[string]int{"/livez": 200, "/startupz": 503, "/readyz": 503} {
+				if status, text := late.get(path); status != want {
+					t.Errorf("a sidecar without its database answers %s with %d: %s", path, status, text)
+				}
+			}
 			to := time.Now()
 			if err := end(); err != nil {
 				t.Fatal(err)

@@ -51,6 +51,7 @@ type double struct {
 	finish    func(context.Context, claims.Guard) error
 	state     func(context.Context, string) (claims.Lease, error)
 	cancel    func(context.Context, string) (claims.Lease, error)
+	confirm   func(context.Context) error
 	keyring   func() *claims.Keyring
 	close     func() error
 }
@@ -138,6 +139,13 @@ func (d *double) lose() time.Duration {
 	const back = -time.Minute
 	d.Lose(claims.Now{Store: now.Store.Add(back), Wall: now.Wall.Add(back)}, ttl+time.Second)
 	return ttl + time.Second
+}
+
+func (d *double) Confirm(ctx context.Context) error {
+	if d.confirm != nil {
+		return d.confirm(ctx)
+	}
+	return d.Store.Confirm(ctx)
 }
 
 func (d *double) Keyring() *claims.Keyring {

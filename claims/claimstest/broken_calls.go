@@ -263,6 +263,7 @@ var brokenContents = []Broken{
 			return &claims.Keyring{Realm: "r", Current: "k", Keys: map[string][]byte{"k": {1}}}
 		}
 	}},
+	{"confirming asks nobody", "store/confirm", func(d *double) { d.confirm = func(context.Context) error { return nil } }},
 	{"closing does nothing", "store/close", func(d *double) { d.close = func() error { return nil } }},
 }
 

@@ -1,6 +1,7 @@
 package claimstest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ var contentRules = []rule{
 	{"list/newest-first", listNewestFirst},
 	{"list/of-tenant-and-states", listOfTenantAndStates},
 	{"store/keyring", keyring},
+	{"store/confirm", confirms},
 	{"store/close", closeTwice},
 }
 
@@ -221,6 +223,20 @@ func keyring(k *kit) {
 	}
 	if n := len(ring.Keys[ring.Current]); n < 32 {
 		k.Errorf("the key has %d bytes, want 32 or more", n)
+	}
+}
+
+// confirms: a store that cannot write confirms nothing.
+func confirms(k *kit) {
+	k.ok("confirm", k.Backend.Confirm(k.Context()))
+	ctx, cancel := context.WithCancel(k.Context())
+	cancel()
+	if err := k.Backend.Confirm(ctx); err == nil || claims.Refused(err) {
+		k.Errorf("confirm with a cancelled context: %v, want an error that is no refusal", err)
+	}
+	k.ok("close", k.Backend.Close())
+	if err := k.Backend.Confirm(k.Context()); err == nil {
+		k.Errorf("a closed store confirms")
 	}
 }
 

@@ -29,6 +29,8 @@ func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn,
 				return ErrReadOnly
 			case h.realm != s.ring.Realm:
 				return &SchemaError{Schema: s.cfg.Schema, Reason: "it has another realm than at the start"}
+			case before.outdates(&h):
+				return errOutdated
 			case h.server != h.store || before.ahead(&h):
 				return errStale
 			}
@@ -211,7 +213,7 @@ func (t *tx) swap(sw *swap) (claims.Swapped, error) {
 		out.Records[i] = w.Stamp(t.now)
 	}
 	last := &out.Records[0]
-	t.witness = &witness{last.Key, last.Created.Store.UnixNano(), last.Version}
+	t.witness.call = &seenCall{last.Key, last.Created.Store.UnixNano(), last.Version}
 	for _, i := range sw.order() {
 		if err := t.put(&out.Records[i], !sw.calls[i].found, sw.calls[i].answered); err != nil {
 			return out, err

@@ -77,6 +77,15 @@ func (h *header) complete(clock func(time.Time) claims.Now) (err error) {
 	return err
 }
 
+// errOutdated says that the server is one of before a promotion that this process has seen: an old primary that came back. It is
+// not spoken to; another host of the URL may be the right one. Whoever puts a copy of before a promotion back on purpose
+// starts the sidecars anew.
+var errOutdated = errors.New("the server is of before a promotion that was seen: an old primary?")
+
+func (m mark) outdates(h *header) bool {
+	return h.server.system == m.server.system && h.server.timeline < m.server.timeline
+}
+
 // errStale says that the store's row must first be brought up to date: settle does.
 var errStale = errors.New("the store's row is not of this server")
 
@@ -87,6 +96,9 @@ func (s *Store) judge(h *header, before mark) error {
 		return ErrReadOnly
 	case h.realm != s.ring.Realm:
 		return &SchemaError{Schema: s.cfg.Schema, Reason: "it has another realm than at the start"}
+	}
+	if before.outdates(h) {
+		return errOutdated
 	}
 	if err := safe(h); err != nil {
 		return err

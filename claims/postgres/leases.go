@@ -164,6 +164,7 @@ func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Dura
 
 // putLease queues a row; one that another transaction inserts meanwhile is errRaced.
 func (t *tx) putLease(scope string, l lease) {
+	t.witness.lease = &seenLease{scope, l.token, l.expiry.UnixNano()}
 	sql := `INSERT INTO {schema}.leases (scope, token, era, holder, standing, expiry, cancelled, renewed_store, renewed_wall)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
 	if l.found {
@@ -207,6 +208,7 @@ func (s *Store) Renew(ctx context.Context, g claims.Guard, ttl time.Duration) (c
 		if e := t.now.Store.Add(ttl); e.After(l.expiry) {
 			l.expiry = e
 		}
+		t.witness.lease = &seenLease{g.Scope, g.Token, l.expiry.UnixNano()}
 		t.change(`UPDATE {schema}.leases SET expiry = $2, renewed_store = $3, renewed_wall = $4 WHERE scope = $1`,
 			[]byte(g.Scope), l.expiry.UnixNano(), t.now.Store.UnixNano(), t.now.Wall.UnixNano())
 		return l.public(g.Scope, t.header), nil
@@ -283,7 +285,8 @@ func (s *Store) Cancel(ctx context.Context, scope string) (claims.Lease, error) 
 		if l.standing == finished {
 			return l.public(scope, t.header), claims.ErrFinished
 		}
-		if l.cancelled {
+		if l.cancelled { // seen is not acknowledged
+			t.change(message)
 			return l.public(scope, t.header), nil
 		}
 		if !l.found {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,24 +16,51 @@ type mark struct {
 	server  identity
 	lsn     int64
 	era     int64
-	witness *witness
+	witness witness
 }
 
-// witness is the record that this process saw committed last. Records are never deleted and versions only grow, so that a
-// store without it is an older one, however far its log has come since.
+// witness is the call and the lease that this process saw committed last. Rows are never deleted, versions and tokens only
+// grow, and so does a token's expiry, so that a store without them is an older one, however far its log has come since.
 type witness struct {
+	call  *seenCall
+	lease *seenLease
+}
+
+type seenCall struct {
 	key     claims.Key
 	created int64 // tells it from one that was made anew under the key
 	version int64
 }
 
+type seenLease struct {
+	scope  string
+	token  uint64
+	expiry int64
+}
+
 // sql asks for the witness; with values as literals, as every statement has parameters of its own.
-func (w *witness) sql() string {
-	if w == nil {
-		return "true"
+func (w witness) sql() string {
+	all := []string{"true"}
+	if c := w.call; c != nil {
+		all = append(all, fmt.Sprintf(`EXISTS (SELECT 1 FROM {schema}.calls w WHERE w.tenant = decode('%x', 'hex')
+			AND w.call_key = decode('%x', 'hex') AND w.created_store = %d AND w.version >= %d)`, c.key.Tenant, c.key.Call, c.created, c.version))
 	}
-	return fmt.Sprintf(`EXISTS (SELECT 1 FROM {schema}.calls wi WHERE wi.tenant = decode('%x', 'hex') AND wi.call_key = decode('%x', 'hex')
-		AND wi.created_store = %d AND wi.version >= %d)`, w.key.Tenant, w.key.Call, w.created, w.version)
+	if l := w.lease; l != nil {
+		all = append(all, fmt.Sprintf(`EXISTS (SELECT 1 FROM {schema}.leases w WHERE w.scope = decode('%x', 'hex')
+			AND (w.token > %d OR w.token = %d AND w.expiry >= %d))`, l.scope, l.token, l.token, l.expiry))
+	}
+	return strings.Join(all, " AND ")
+}
+
+// with adds what a transaction wrote.
+func (w witness) with(wrote witness) witness {
+	if wrote.call != nil {
+		w.call = wrote.call
+	}
+	if wrote.lease != nil {
+		w.lease = wrote.lease
+	}
+	return w
 }
 
 // ahead reports whether the server lacks what the process saw committed: an older copy was put back, or a standby that was
@@ -41,8 +69,7 @@ func (m mark) ahead(h *header) bool {
 	if m.server == (identity{}) || h.era > m.era {
 		return false
 	}
-	return h.era < m.era || h.server.system != m.server.system || h.server.timeline < m.server.timeline || h.lsn < m.lsn ||
-		!h.witnessed
+	return h.era < m.era || h.server.system != m.server.system || h.lsn < m.lsn || !h.witnessed
 }
 
 // seen is the latest mark. It counts only after a commit: WAL that is written and not flushed may be gone after a crash,
@@ -58,12 +85,12 @@ func (s *seen) load() mark {
 	return s.mark
 }
 
-func (s *seen) saw(h *header, w *witness) {
-	m := mark{h.server, h.lsn, h.era, w}
+func (s *seen) saw(h *header, wrote witness) {
+	m := mark{h.server, h.lsn, h.era, wrote}
 	s.Lock()
 	defer s.Unlock()
-	if w == nil && m.era == s.era { // a lease: the last record is still the witness
-		m.witness = s.witness
+	if m.era == s.era {
+		m.witness = s.witness.with(wrote)
 	}
 	switch {
 	case m.era != s.era:
@@ -97,6 +124,8 @@ func (s *Store) settle(ctx context.Context) error {
 	judge := func(h *header, m mark) error {
 		before = m
 		switch {
+		case m.outdates(h):
+			return errOutdated
 		case h.readOnly:
 			return ErrReadOnly
 		case h.realm != s.ring.Realm:
@@ -144,7 +173,7 @@ func (t *tx) takeOver(before mark) (tell func(), err error) {
 	case moved || before.ahead(t.header):
 		next.era = max(old.era, before.era) + 1
 		next.quarantine = t.now.Store.Add(time.Duration(next.maxLease) + cfg.Margin).UnixNano()
-		l, err := t.lost(next.era)
+		l, err := t.lost(next.era, moved)
 		if err != nil {
 			return nil, err
 		}
@@ -211,11 +240,12 @@ func (t *tx) proven(before mark) (bool, error) {
 	return err == nil && t.now.Store.Sub(newest) <= freshness, err
 }
 
-// newest is the time of the newest write that is there.
+// newest is the time of the newest write that is there. Of the leases, which are many, it asks the sidecars' own, which are renewed all
+// the time.
 func (t *tx) newest() (time.Time, error) {
 	var ns int64
 	err := t.conn.QueryRow(t.ctx, t.s.schema.sql(`SELECT greatest(st.created,
-		(SELECT max(renewed_store) FROM {schema}.leases), (SELECT max(created_store) FROM {schema}.calls),
+		(SELECT max(renewed_store) FROM {schema}.leases WHERE scope >= '@instance:'::bytea AND scope < '@instance;'::bytea), (SELECT max(created_store) FROM {schema}.calls),
 		(SELECT at_store FROM {schema}.lease_log ORDER BY line DESC LIMIT 1)) FROM {schema}.store st`)).Scan(&ns)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("postgres store: not applied: %w", err)
@@ -226,13 +256,18 @@ func (t *tx) newest() (time.Time, error) {
 // slack is taken off the time of the newest write that is there: several servers' and sidecars' writes overlap.
 const slack = time.Minute
 
-// lost queues the loss: the log is replayed in order, so that what is there was written before anything that is missing.
-func (t *tx) lost(era int64) (claims.Loss, error) {
-	newest, err := t.newest()
-	if err != nil {
-		return claims.Loss{}, err
+// lost queues the loss. Of a server that is met for the first time, the newest write that is there was written before
+// anything that is missing, as the log is replayed in order. Where an older copy was put back under the same name, others have perhaps
+// written to it before it was noticed: how old it is, nobody knows, and no key of before may be taken for young.
+func (t *tx) lost(era int64, moved bool) (claims.Loss, error) {
+	back := claims.LossWatch
+	if moved {
+		newest, err := t.newest()
+		if err != nil {
+			return claims.Loss{}, err
+		}
+		back = max(t.now.Store.Sub(newest), 0) + slack
 	}
-	back := max(t.now.Store.Sub(newest), 0) + slack
 	l := claims.Loss{From: claims.Now{Store: t.now.Store.Add(-back), Wall: t.now.Wall.Add(-back)}, At: t.now}
 	t.change(`INSERT INTO {schema}.losses (era, from_store, from_wall, at_store, at_wall) VALUES ($1, $2, $3, $4, $5)`,
 		era, l.From.Store.UnixNano(), l.From.Wall.UnixNano(), l.At.Store.UnixNano(), l.At.Wall.UnixNano())

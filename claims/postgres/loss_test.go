@@ -290,3 +290,60 @@ func TestClone(t *testing.T) {
 		t.Errorf("a new timeline is not noticed: %+v", v)
 	}
 }
+
+// TestOlderCopyOfLeases: a put-back copy is noticed by what a process knows of leases alone, a grant or a renewal that is missing,
+// before it grants the same token again. How old the copy is nobody knows.
+func TestOlderCopyOfLeases(t *testing.T) {
+	server := pgtest.New(t, pgtest.Options{})
+	cfg := failing(t, migrate(t, server.URL(), "fence"))
+	cfg.MaxLease = time.Hour
+	s := open(t, cfg)
+	kept, err := s.Acquire(t.Context(), "shop:kept", "a", time.Minute)
+	ok(t, err)
+	backup, err := server.Backup(t.Context())
+	ok(t, err)
+	for name, write := range map[string]func() error{
+		"grant":   func() error { _, err := s.Acquire(t.Context(), "shop:lost", "a", time.Minute); return err },
+		"renewal": func() error { _, err := s.Renew(t.Context(), kept.Guard, 30*time.Minute); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s = open(t, cfg) // knows nothing of what came before
+			ok(t, server.Restore(t.Context(), backup))
+			back(t, s)
+			ok(t, write())
+			ok(t, server.Restore(t.Context(), backup))
+			back(t, s)
+			_, err := s.Acquire(t.Context(), "shop:lost", "b", time.Minute)
+			if _, waits := errors.AsType[*claims.QuarantineError](err); !waits {
+				t.Fatalf("acquire after the copy was put back: %v", err)
+			}
+			v := get(t, s, key("any"))
+			if v.Loss == nil || v.Loss.At.Store.Sub(v.Loss.From.Store) < claims.LossWatch {
+				t.Errorf("the loss is dated %+v", v.Loss)
+			}
+		})
+	}
+}
+
+// TestOldPrimaryComesBack: a process that has seen the promotion does not speak to the old primary, which takes writes and is the
+// first host of its URL; it finds no loss there either.
+func TestOldPrimaryComesBack(t *testing.T) {
+	pair := pgtest.NewPair(t, pgtest.PairOptions{})
+	cfg := failing(t, migrate(t, hosts(pair.A, pair.B), "fence"))
+	s := open(t, cfg)
+	put(t, s, record("kept"))
+	ok(t, pair.A.Kill())
+	ok(t, pair.Promote(t.Context()))
+	back(t, s)
+	if v := get(t, s, key("kept")); v.Era != 1 {
+		t.Fatalf("the failover is era %d", v.Era)
+	}
+	put(t, s, record("new"))
+	ok(t, pair.A.Start(t.Context()))
+	for range 20 {
+		s.calls.Reset() // every connection anew: the first host takes writes again
+		if v := get(t, s, key("new")); !v.Record.Exists() || v.Era != 1 {
+			t.Fatalf("the old primary was asked: %+v", v)
+		}
+	}
+}

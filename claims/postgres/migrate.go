@@ -83,7 +83,7 @@ type Report struct {
 
 // Migrate makes the schema or brings it up to date, with its realm, first fingerprint key and grants. It may be repeated,
 // run several times at once and beside sidecars that serve. Errors: *SchemaError for a schema that is another
-// application's or changed, else those of the server.
+// application's or changed, *OwnerError for a role that may not, else those of the server.
 func Migrate(ctx context.Context, cfg MigrateConfig) (Report, error) {
 	if cfg.Schema == "" {
 		cfg.Schema = "fence"
@@ -105,7 +105,7 @@ func Migrate(ctx context.Context, cfg MigrateConfig) (Report, error) {
 	m := migrator{c, schemaOf(cfg.Schema), all}
 	for i := range all {
 		if err := m.locked(ctx, func(tx pgx.Tx) error { return m.apply(ctx, tx, &report, i) }); err != nil {
-			return report, fmt.Errorf("postgres store: migration %s: %w", all[i].name, err)
+			return report, fmt.Errorf("postgres store: migration %s: %w", all[i].name, m.explain(ctx, err))
 		}
 	}
 	report.To = max(report.From, len(all))
@@ -116,7 +116,7 @@ func Migrate(ctx context.Context, cfg MigrateConfig) (Report, error) {
 		return m.grant(ctx, tx, cfg)
 	})
 	if err != nil {
-		return report, fmt.Errorf("postgres store: schema %s: %w", cfg.Schema, err)
+		return report, fmt.Errorf("postgres store: schema %s: %w", cfg.Schema, m.explain(ctx, err))
 	}
 	return report, nil
 }
@@ -239,9 +239,10 @@ func applied(ctx context.Context, q interface {
 	refuse := func(found int, format string, args ...any) (int, error) {
 		return found, &SchemaError{s.name, fmt.Sprintf(format, args...), found, len(all)}
 	}
+	var role string
 	var tables, ours int
-	err := q.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE r.relname = 'schema_version') FROM pg_class r
-		JOIN pg_namespace n ON n.oid = r.relnamespace WHERE n.nspname = $1 AND r.relkind IN ('r', 'p', 'v', 'm', 'f')`, s.name).Scan(&tables, &ours)
+	err := q.QueryRow(ctx, `SELECT current_user::text, count(*), count(*) FILTER (WHERE r.relname = 'schema_version') FROM pg_class r
+		JOIN pg_namespace n ON n.oid = r.relnamespace WHERE n.nspname = $1 AND r.relkind IN ('r', 'p', 'v', 'm', 'f')`, s.name).Scan(&role, &tables, &ours)
 	switch {
 	case err != nil:
 		return 0, err
@@ -274,7 +275,7 @@ func applied(ctx context.Context, q interface {
 		have = m.number
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](rows.Err()); ok && e.Code == "42501" { // insufficient_privilege
-		return 0, &GrantError{"(this one)", "SELECT", s.quoted + ".schema_version"}
+		return 0, &GrantError{role, "SELECT", s.quoted + ".schema_version"}
 	}
 	return have, rows.Err()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,16 +27,11 @@ const syncWait = "commit not confirmed"
 
 // connConfig is how each connection is made.
 func connConfig(url string) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(url)
+	cfg, err := parseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("postgres store: %w", err)
+		return nil, err
 	}
 	cc := cfg.ConnConfig
-	for name, value := range cc.RuntimeParams {
-		if name != "application_name" {
-			return nil, &SettingError{"url: " + name, value, "no session settings: a transaction pooler does not keep them"}
-		}
-	}
 	if cc.ConnectTimeout == 0 {
 		cc.ConnectTimeout = dialTimeout
 	}
@@ -60,6 +56,7 @@ func (s *Store) pool(size int) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.ConnConfig.ValidateConnect = s.current
 	cfg.MaxConns, cfg.MinConns = int32(size), 0
 	cfg.MaxConnIdleTime = 5 * time.Minute
 	cfg.PingTimeout = pingTimeout
@@ -73,6 +70,32 @@ func (s *Store) pool(size int) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("postgres store: %w", err)
 	}
 	return p, nil
+}
+
+// current lets only a server pass that takes writes and is not of before a promotion that was seen; else the next host of the
+// URL is tried.
+func (s *Store) current(ctx context.Context, c *pgconn.PgConn) error {
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, c); err != nil {
+		return err
+	}
+	seen := s.seen.load()
+	if seen.server == (identity{}) {
+		return nil
+	}
+	results, err := c.Exec(ctx, `SELECT system_identifier::text, left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()`).ReadAll()
+	if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
+		return fmt.Errorf("which server it is: %w", errors.Join(err, ErrReadOnly))
+	}
+	row := results[0].Rows[0]
+	var h header
+	h.server.system = string(row[0])
+	if h.server.timeline, err = strconv.ParseInt(string(row[1]), 16, 64); err != nil {
+		return err
+	}
+	if seen.outdates(&h) {
+		return errOutdated
+	}
+	return nil
 }
 
 // acquire waits for a connection; the returned context bounds the whole operation.
@@ -121,9 +144,12 @@ func (s *Store) readOnce(ctx context.Context, p *pgxpool.Pool, f func(context.Co
 }
 
 // Unavailable reports whether an error of Open may go away by waiting: the server does not answer, is starting, read-only
-// or full. What only an operator can change (a setting, the schema, a privilege) is none of these.
+// or full. What only an operator can change (a setting, the schema, a privilege, a password, a certificate) is none of these.
 func Unavailable(err error) bool {
 	if errors.Is(err, ErrSetting) || errors.Is(err, ErrSchema) || errors.Is(err, ErrClosed) {
+		return false
+	}
+	if mistakenTLS(err) {
 		return false
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -141,7 +167,7 @@ var ErrReadOnly = errors.New("the server is read-only")
 
 // broken reports whether err speaks of the server or the network rather than of the statement.
 func broken(err error) bool {
-	if errors.Is(err, ErrReadOnly) {
+	if errors.Is(err, ErrReadOnly) || errors.Is(err, errOutdated) {
 		return true
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {

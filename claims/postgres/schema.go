@@ -40,8 +40,8 @@ type GrantError struct {
 }
 
 func (e *GrantError) Error() string {
-	return fmt.Sprintf("role %s lacks %s on %s: run `fence-sidecar store migrate` with this role as the sidecars'",
-		e.Role, e.Privilege, e.Object)
+	return fmt.Sprintf("role %s lacks %s on %s: connect as the sidecars' role (store.url), or grant it what it needs with "+
+		"`fence-sidecar store migrate` and store.role", e.Role, e.Privilege, e.Object)
 }
 
 // checkSchema refuses a schema that is older than this version, and a newer one that this version cannot use.
@@ -57,13 +57,18 @@ func (s *Store) checkSchema(ctx context.Context, c *pgx.Conn) error {
 	if have < len(all) {
 		return &SchemaError{s.cfg.Schema, fmt.Sprintf("it is of version %d, older than %d", have, len(all)), have, len(all)}
 	}
+	return nil
+}
+
+// checkSeeded refuses a schema that a migration left half made.
+func (s *Store) checkSeeded(ctx context.Context, c *pgx.Conn) error {
 	var seeded bool
-	err = c.QueryRow(ctx, s.schema.sql(`SELECT EXISTS (SELECT 1 FROM {schema}.store) AND EXISTS (SELECT 1 FROM {schema}.keys)`)).Scan(&seeded)
+	err := c.QueryRow(ctx, s.schema.sql(`SELECT EXISTS (SELECT 1 FROM {schema}.store) AND EXISTS (SELECT 1 FROM {schema}.keys)`)).Scan(&seeded)
 	if err != nil {
 		return fmt.Errorf("postgres store: schema %s: %w", s.cfg.Schema, err)
 	}
 	if !seeded {
-		return &SchemaError{s.cfg.Schema, "it has no realm or no fingerprint key", have, len(all)}
+		return &SchemaError{Schema: s.cfg.Schema, Reason: "it has no realm or no fingerprint key"}
 	}
 	return nil
 }
@@ -125,30 +130,37 @@ var grants = []struct{ table, privileges string }{
 // storeColumns of {schema}.store may be changed by a sidecar; the realm may not.
 const storeColumns = "system_id, timeline, era, quarantine_until, max_lease, standbys, unproven"
 
+// checkGrants names the first privilege that the role lacks.
 func (s *Store) checkGrants(ctx context.Context, c *pgx.Conn) error {
+	has := func(privilege, object, function string, args ...any) error {
+		var role string
+		var has bool
+		if err := c.QueryRow(ctx, "SELECT current_user::text, "+function, args...).Scan(&role, &has); err != nil {
+			return fmt.Errorf("postgres store: privileges: %w", err)
+		}
+		if !has {
+			return &GrantError{role, privilege, object}
+		}
+		return nil
+	}
 	for _, g := range grants {
+		table := s.schema.quoted + "." + g.table
 		for p := range strings.SplitSeq(g.privileges, ", ") {
-			var role string
-			var has bool
-			table := s.schema.quoted + "." + g.table
-			err := c.QueryRow(ctx, `SELECT current_user::text, CASE WHEN $2::text = 'DELETE' THEN has_table_privilege($1::text, $2::text)
-				ELSE has_any_column_privilege($1::text, $2::text) END`, table, p).Scan(&role, &has)
-			if err != nil {
-				return fmt.Errorf("postgres store: privileges: %w", err)
+			if g.table == "store" && p == "UPDATE" {
+				continue // by column
 			}
-			if !has {
-				return &GrantError{role, p, table}
+			if err := has(p, table, "has_table_privilege($1::text, $2::text)", table, p); err != nil {
+				return err
 			}
 		}
 	}
-	var role string
-	var has bool
+	table := s.schema.quoted + ".store"
+	for column := range strings.SplitSeq(storeColumns, ", ") {
+		err := has("UPDATE ("+column+")", table, "has_column_privilege($1::text, $2::text, 'UPDATE')", table, column)
+		if err != nil {
+			return err
+		}
+	}
 	function := s.schema.sql(`{schema}.in_time(bigint)`)
-	if err := c.QueryRow(ctx, `SELECT current_user::text, has_function_privilege($1::text, 'EXECUTE')`, function).Scan(&role, &has); err != nil {
-		return fmt.Errorf("postgres store: privileges: %w", err)
-	}
-	if !has {
-		return &GrantError{role, "EXECUTE", function}
-	}
-	return nil
+	return has("EXECUTE", function, "has_function_privilege($1::text, 'EXECUTE')", function)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -14,11 +15,14 @@ var ErrSetting = errors.New("the store's settings are not safe")
 // SettingError names a setting under which the store's guarantees do not hold.
 type SettingError struct {
 	Setting string // as PostgreSQL or the Config calls it
-	Value   string
+	Value   string // "" for the URL's: it may hold the password
 	Want    string
 }
 
 func (e *SettingError) Error() string {
+	if strings.HasPrefix(e.Setting, inURL) {
+		return fmt.Sprintf("%s: want %s", e.Setting, e.Want)
+	}
 	return fmt.Sprintf("%s is %q: want %s", e.Setting, e.Value, e.Want)
 }
 
@@ -75,7 +79,9 @@ func (s *Store) inspect(ctx context.Context) error {
 	if err := server(ctx, c); err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context, *pgx.Conn) error{s.checkSchema, s.checkColumns, s.checkGrants} {
+	for _, check := range []func(context.Context, *pgx.Conn) error{
+		s.checkSchema, s.checkColumns, s.checkGrants, s.checkSeeded, s.checkProof,
+	} {
 		if err := check(ctx, c); err != nil {
 			return err
 		}
@@ -112,4 +118,22 @@ func server(ctx context.Context, c *pgx.Conn) error {
 		return &SettingError{"default_transaction_isolation", isolation, "read committed (for the server, the database and the role)"}
 	}
 	return safe(&h)
+}
+
+// checkProof warns of a role that can never show that a failover lost nothing: a standby's name is in primary_conninfo.
+func (s *Store) checkProof(ctx context.Context, c *pgx.Conn) error {
+	if s.cfg.MayLose {
+		return nil
+	}
+	var role string
+	var has bool
+	err := c.QueryRow(ctx, `SELECT current_user::text, pg_has_role(current_user, 'pg_read_all_settings', 'USAGE')`).Scan(&role, &has)
+	if err != nil {
+		return fmt.Errorf("postgres store: privileges: %w", err)
+	}
+	if !has {
+		s.cfg.Log.Warn("the store's role cannot prove that a failover lost nothing: each one is taken for a loss, with a quarantine",
+			"role", role, "do", "GRANT pg_read_all_settings TO "+pgx.Identifier{role}.Sanitize())
+	}
+	return nil
 }

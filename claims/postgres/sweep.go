@@ -114,6 +114,17 @@ func (t *tx) unsettled(sweep claims.Sweep, limit int) ([]claims.Key, error) {
 	return keys, nil
 }
 
+// message is a write that touches no row.
+const message = `SELECT pg_logical_emit_message(true, 'fence-sidecar', '')`
+
+// Confirm implements claims.Store by a commit that locks nothing: it waits for the standbys, which get the log in order.
+func (s *Store) Confirm(ctx context.Context) error {
+	return s.write(ctx, s.leases, nil, func(t *tx) error {
+		t.change(message)
+		return nil
+	})
+}
+
 // Prune implements claims.Store: the longest unwritten first. Evidence that was read loses its answers too.
 func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
 	total := 0

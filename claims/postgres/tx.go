@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,9 +12,23 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// limits keep a transaction of a sidecar that stands still, or waits, from holding rows for ever.
+// limits keep a transaction of a sidecar that stands still, waits, or is cut off, from holding rows for ever. The first three
+// do not fire in the middle of a message of a batch: the keepalives end it if the network is gone, from
+// PostgreSQL 17 on transaction_timeout ($1, ms) whatever the reason. That one cannot be raised once it runs.
 const limits = `SELECT set_config('lock_timeout', '4s', true), set_config('statement_timeout', '4s', true),
-	set_config('idle_in_transaction_session_timeout', '5s', true)`
+	set_config('idle_in_transaction_session_timeout', '5s', true), set_config('tcp_keepalives_idle', '5', true),
+	set_config('tcp_keepalives_interval', '2', true), set_config('tcp_keepalives_count', '3', true),
+	set_config('tcp_user_timeout', '10000', true), CASE WHEN current_setting('server_version_num')::int >= 170000
+		THEN set_config('transaction_timeout', $1::text, true) END`
+
+// limit is limits for a transaction that this process gives up at the end of ctx: the server ends it soon after.
+func limit(ctx context.Context) statement {
+	left := patience
+	if end, ok := ctx.Deadline(); ok {
+		left = max(time.Until(end), 0)
+	}
+	return statement{sql: limits, args: []any{strconv.FormatInt((left + 2*time.Second).Milliseconds(), 10)}}
+}
 
 // statement is one of a batch. rows may be nil.
 type statement struct {
@@ -42,9 +57,8 @@ type tx struct {
 	conn   *pgxpool.Conn
 	writes []statement
 	// until is when the leases that were found live run out, by the server's clock; zero: none was asked for.
-	until time.Time
-	// witness is a record that is written; nil: none.
-	witness *witness
+	until   time.Time
+	witness witness // what is written
 }
 
 // change queues a statement for the second round trip.
@@ -128,7 +142,7 @@ func (s *Store) transact(ctx context.Context, p *pgxpool.Pool, bound time.Durati
 // begin is the first round trip.
 func (t *tx) begin(locks []statement, before mark) error {
 	delete(t.conn.Conn().PgConn().CustomData(), syncWait)
-	batch := []statement{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}, {sql: limits}}
+	batch := []statement{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}, limit(t.ctx)}
 	batch = append(batch, locks...)
 	var found bool
 	batch = append(batch, statement{

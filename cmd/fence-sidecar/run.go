@@ -32,8 +32,16 @@ func (r runCmd) Run(ctx context.Context) error {
 	}
 	log := newLogger(c.Log)
 	slog.SetDefault(log)
-	store, err := awaitStore(ctx, c, log)
+	probes, err := startProbes(c, log)
 	if err != nil {
+		return err
+	}
+	defer probes.close()
+	store, err := awaitStore(ctx, c, log)
+	switch {
+	case ctx.Err() != nil: // told to end while it waited
+		return nil
+	case err != nil:
 		return fmt.Errorf("store: %w", err)
 	}
 	defer store.Close()
@@ -41,6 +49,7 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	probes.serve(s.telemetry())
 	return s.serve(ctx)
 }
 
@@ -112,7 +121,7 @@ func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, er
 		log.Warn("external tokens are served: the store cannot see a hand-over made elsewhere, so that an earlier holder may still charge (A2)", "setting", "externalTokens: "+externalOn)
 	}
 	s.console = console.New(console.Config{
-		Leases: store, Lister: store, Clock: claims.SystemClock, Times: times, MaxTTL: c.Lease.MaxTTL, Tenants: c.Tenants,
+		Leases: store, Lister: store, Confirm: store.Confirm, Clock: claims.SystemClock, Times: times, MaxTTL: c.Lease.MaxTTL, Tenants: c.Tenants,
 		Draining: s.health.draining.Load, Log: log, Metrics: console.NewMetrics(s.metrics),
 	})
 	registerInstance(s.metrics, s)
@@ -276,20 +285,12 @@ func (s *sidecar) listen() (ls []listening, err error) {
 			}
 		}
 	}
-	for _, own := range []struct {
-		name, addr string
-		h          http.Handler
-	}{{"control", s.cfg.Listen.Control, s.console.Handler()}, {"telemetry", s.cfg.Listen.Telemetry, s.telemetry()}} {
-		if own.addr == "" {
-			continue
-		}
-		l, err := net.Listen("tcp", own.addr)
+	if a := s.cfg.Listen.Control; a != "" {
+		l, err := net.Listen("tcp", a)
 		if err != nil {
-			return ls, fmt.Errorf("listen for %s: %w", own.name, err)
+			return ls, fmt.Errorf("listen for control: %w", err)
 		}
-		ls = append(ls, listening{own.name, l, &http.Server{
-			Handler: own.h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		}})
+		ls = append(ls, listening{"control", l, ownServer(s.console.Handler(), s.log)})
 	}
 	return ls, nil
 }

@@ -24,17 +24,6 @@ type health struct {
 // every pod; readiness says whether a call could be claimed now (field report R60).
 func (s *sidecar) telemetry() http.Handler {
 	mux := http.NewServeMux()
-	probe := func(check func() string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			if why := check(); why != "" {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				w.Write([]byte(why + "\n"))
-				return
-			}
-			w.Write([]byte("ok\n"))
-		}
-	}
 	mux.HandleFunc("GET /livez", probe(func() string { return "" }))
 	mux.HandleFunc("GET /startupz", probe(func() string {
 		if !s.health.started.Load() {
@@ -45,6 +34,19 @@ func (s *sidecar) telemetry() http.Handler {
 	mux.HandleFunc("GET /readyz", probe(s.unready))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{Registry: s.metrics}))
 	return mux
+}
+
+// probe answers 200, or 503 with what check says.
+func probe(check func() string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if why := check(); why != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			w.Write([]byte(why + "\n"))
+			return
+		}
+		w.Write([]byte("ok\n"))
+	}
 }
 
 func (s *sidecar) unready() string {

@@ -42,7 +42,7 @@ func bubble(t *testing.T, f func(*bubbled)) {
 		b.store = &double{Backend: memory.New(memory.Config{})}
 		began := time.Now()
 		b.Console = New(Config{
-			Leases: b.store, Lister: b.store, Log: quiet, Metrics: NewMetrics(b.reg),
+			Leases: b.store, Lister: b.store, Confirm: b.store.Confirm, Log: quiet, Metrics: NewMetrics(b.reg),
 			Clock: func() claims.Reading {
 				up, asleep := time.Since(began), time.Duration(b.asleep.Load())
 				return claims.Reading{Mono: up, Boot: up + asleep, Wall: began.Round(0).Add(up + asleep)}

@@ -2,6 +2,7 @@
 package console
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,7 +30,9 @@ const (
 type Config struct {
 	Leases claims.Leases
 	Lister claims.Lister // for the lease log
-	Clock  claims.Clock  // default claims.SystemClock
+	// Confirm is claims.Store's: what was seen after a write that was perhaps applied is told only after it.
+	Confirm func(context.Context) error
+	Clock   claims.Clock // default claims.SystemClock
 	// Times are the lease's default length, and how much earlier than the store a holder stops trusting.
 	Times  claims.LeaseTimes
 	MaxTTL time.Duration // the longest that may be asked for; default DefaultMaxTTL, at least Times.TTL

@@ -46,7 +46,7 @@ func TestGuide_curl(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := memory.New(memory.Config{})
-	c := New(Config{Leases: store, Lister: store, Log: quiet})
+	c := New(Config{Leases: store, Lister: store, Confirm: store.Confirm, Log: quiet})
 	server := httptest.NewServer(c.Handler())
 	defer server.Close()
 	defer c.Close()

@@ -42,7 +42,7 @@ func newKit(t *testing.T, edit ...func(*Config)) *kit {
 	k := &kit{T: t, clock: clock, reg: prometheus.NewRegistry()}
 	k.store = &double{Backend: memory.New(memory.Config{Now: clock.Now})}
 	cfg := Config{
-		Leases: k.store, Lister: k.store, Log: quiet, Metrics: NewMetrics(k.reg),
+		Leases: k.store, Lister: k.store, Confirm: k.store.Confirm, Log: quiet, Metrics: NewMetrics(k.reg),
 		Clock: func() claims.Reading {
 			return claims.Reading{Mono: clock.Boot(), Boot: clock.Boot(), Wall: clock.Wall()}
 		},
@@ -111,6 +111,10 @@ func (d *double) Cancel(ctx context.Context, scope string) (l claims.Lease, err 
 func (d *double) State(ctx context.Context, scope string) (l claims.Lease, err error) {
 	err = d.run("state", func() (err error) { l, err = d.Backend.State(ctx, scope); return })
 	return l, err
+}
+
+func (d *double) Confirm(ctx context.Context) error {
+	return d.run("confirm", func() error { return d.Backend.Confirm(ctx) })
 }
 
 func (d *double) Log(ctx context.Context, scope string) (es []claims.LeaseEvent, err error) {

@@ -55,7 +55,8 @@ func (c *Console) acquire(x *exchange) error {
 	return nil
 }
 
-// take acquires. If the store's answer was lost, the lease may be granted all the same; it is recognised by the holder's nonce.
+// take acquires. If the store's answer was lost, the lease may be granted all the same; it is recognised by the holder's nonce, and
+// told only after an acknowledged renewal: what is seen may be gone after a failover, and then be granted to somebody else.
 func (x *exchange) take(s scope, holder string, ttl time.Duration) (claims.Lease, error) {
 	ctx, cancel := x.store()
 	l, err := x.c.Leases.Acquire(ctx, s.key, holder, ttl)
@@ -64,11 +65,13 @@ func (x *exchange) take(s scope, holder string, ttl time.Duration) (claims.Lease
 		return l, err
 	}
 	ctx, cancel = x.store()
-	defer cancel()
 	now, serr := x.c.Leases.State(ctx, s.key)
+	cancel()
 	switch {
 	case serr == nil && now.Status == claims.LeaseLive && now.Holder == holder:
-		return now, nil
+		ctx, cancel = x.store()
+		defer cancel()
+		return x.c.Leases.Renew(ctx, now.Guard, ttl)
 	case serr == nil && now.Status == claims.LeaseLive, errors.Is(err, claims.ErrHeld):
 		return claims.Lease{}, heldProblem(now)
 	}
@@ -171,10 +174,11 @@ func (x *exchange) end(do func(context.Context, claims.Guard) error, as claims.L
 	cancel()
 	repeat := false
 	if f, ok := errors.AsType[*claims.FencedError](err); ok && f.Status == as {
-		err, repeat = nil, true
+		repeat = true
+		err = x.confirmed()
 	}
-	if err != nil && !claims.Refused(err) && x.ended(g, as) {
-		err = nil
+	if err != nil && !claims.Refused(err) && !repeat && x.ended(g, as) {
+		err = x.confirmed()
 	}
 	if err != nil {
 		return err
@@ -195,6 +199,13 @@ func (x *exchange) ended(g claims.Guard, as claims.LeaseStatus) bool {
 	return err == nil && l.Guard == g && l.Status == as
 }
 
+// confirmed makes what was seen as lasting as what is acknowledged.
+func (x *exchange) confirmed() error {
+	ctx, cancel := x.store()
+	defer cancel()
+	return x.c.Confirm(ctx)
+}
+
 // cancel marks a scope: whoever holds it, now or later, is asked to stop its work.
 func (c *Console) cancel(x *exchange) error {
 	if err := fenceHeaders(x.r.Header, false); err != nil {
@@ -213,7 +224,7 @@ func (c *Console) cancel(x *exchange) error {
 	stop()
 	if err != nil && !claims.Refused(err) {
 		if now, serr := x.read(s.key); serr == nil && now.Cancelled {
-			l, err = now, nil
+			l, err = now, x.confirmed()
 		}
 	}
 	if err != nil {

@@ -99,6 +99,32 @@ func TestCancel_perhapsApplied(t *testing.T) {
 	k.same("cancelled", r.body["cancelled"], true)
 }
 
+// What is seen in the store after an answer was lost may be gone after a failover: it is told only once a write was acknowledged.
+func TestSeenIsNotAcknowledged(t *testing.T) {
+	t.Run("acquire", func(t *testing.T) {
+		k := newKit(t)
+		k.store.breaks(fail(errCut, "renew"), fail(errCut, "acquire"))
+		k.wants(k.post("acquire", "", `{"id":"a","holder":"me"}`), 503, "store-unavailable")
+	})
+	for _, op := range []string{"release", "finish"} {
+		t.Run(op, func(t *testing.T) {
+			k := newKit(t)
+			token := k.acquire("a", "me")
+			k.store.breaks(fail(errCut, "confirm"), fail(errCut, op))
+			k.wants(k.post(op, token, ""), 503, "store-unavailable") // applied, and not acknowledged
+			k.store.breaks(fail(errCut, "confirm"), nil)
+			k.wants(k.post(op, token, ""), 503, "store-unavailable") // found to be done
+			k.store.breaks(nil, nil)
+			k.wants(k.post(op, token, ""), 200, "")
+		})
+	}
+	t.Run("cancel", func(t *testing.T) {
+		k := newKit(t)
+		k.store.breaks(fail(errCut, "confirm"), fail(errCut, "cancel"))
+		k.wants(k.post("cancel", "", `{"id":"a"}`), 503, "store-unavailable")
+	})
+}
+
 // A client that hung up does not know its token: the scope is not held for it.
 func TestAcquire_clientGone(t *testing.T) {
 	k := newKit(t)
