@@ -94,7 +94,7 @@ func (s *story) writeConfig(gatewayURL string) error {
 	c := defaults()
 	c.Store.Path = filepath.Join(s.dir, "fence.db")
 	c.Store.AllowTmpfs = true // it is thrown away
-	c.Listen = ListenConfig{Any: "127.0.0.1:0", Telemetry: "127.0.0.1:0"}
+	c.Listen = ListenConfig{Any: "127.0.0.1:0", Control: "127.0.0.1:0", Telemetry: "127.0.0.1:0"}
 	c.Lease = LeaseConfig{TTL: 3 * time.Second, Margin: 200 * time.Millisecond}
 	c.Reconcile.Interval = time.Second
 	secret := gateways.Secret{Env: "FENCE_DEMO_CREDENTIAL"}
