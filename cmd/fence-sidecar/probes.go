@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// probes is the telemetry listener. It is there before the store is, so that an outage of the store at the start is told by
-// /startupz and /readyz, and does not look like a dead process.
+// probes is the telemetry listener. Where the store does not answer at the start it is there before the store is, so that an
+// outage is told by /startupz and /readyz, and does not look like a dead process.
 type probes struct {
 	server  *http.Server
-	handler atomic.Value // of http.Handler
+	handler atomic.Value // of http.HandlerFunc
 	done    chan struct{}
 }
 
-// startProbes listens, if the configuration says so.
-func startProbes(c *Config, log *slog.Logger) (*probes, error) {
-	p := &probes{done: make(chan struct{})}
-	p.serve(waiting())
-	a := c.Listen.Telemetry
-	if a == "" {
-		close(p.done)
-		return p, nil
+// start listens, if the configuration says so and it does not yet.
+func (p *probes) start(c *Config, log *slog.Logger) error {
+	if c.Listen.Telemetry == "" || p.server != nil {
+		return nil
 	}
-	l, err := net.Listen("tcp", a)
+	l, err := net.Listen("tcp", c.Listen.Telemetry)
 	if err != nil {
-		return nil, fmt.Errorf("listen for telemetry: %w", err)
+		return fmt.Errorf("listen for telemetry: %w", err)
+	}
+	if p.handler.Load() == nil {
+		p.serve(waiting())
 	}
 	p.server = ownServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.handler.Load().(http.HandlerFunc)(w, r)
 	}), log)
+	p.done = make(chan struct{})
 	go func() {
 		defer close(p.done)
 		if err := p.server.Serve(l); err != http.ErrServerClosed {
@@ -41,7 +41,7 @@ func startProbes(c *Config, log *slog.Logger) (*probes, error) {
 		}
 	}()
 	log.Info("listening", "for", "telemetry", "address", l.Addr().String())
-	return p, nil
+	return nil
 }
 
 // serve changes what is answered from now on.

@@ -32,12 +32,9 @@ func (r runCmd) Run(ctx context.Context) error {
 	}
 	log := newLogger(c.Log)
 	slog.SetDefault(log)
-	probes, err := startProbes(c, log)
-	if err != nil {
-		return err
-	}
-	defer probes.close()
-	store, err := awaitStore(ctx, c, log)
+	p := &probes{}
+	defer p.close()
+	store, err := awaitStore(ctx, c, log, func() error { return p.start(c, log) })
 	switch {
 	case ctx.Err() != nil: // told to end while it waited
 		return nil
@@ -49,7 +46,10 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	probes.serve(s.telemetry())
+	p.serve(s.telemetry())
+	if err := p.start(c, log); err != nil {
+		return err
+	}
 	return s.serve(ctx)
 }
 

@@ -35,12 +35,15 @@ func openStore(ctx context.Context, c *Config, log *slog.Logger) (claims.Backend
 }
 
 // awaitStore opens the store that a sidecar serves from. A database that does not answer is waited for, as it is later on;
-// what waiting cannot mend (a setting, the schema) is an error at once.
-func awaitStore(ctx context.Context, c *Config, log *slog.Logger) (claims.Backend, error) {
+// what waiting cannot mend (a setting, the schema) is an error at once. waits is called before each pause.
+func awaitStore(ctx context.Context, c *Config, log *slog.Logger, waits func() error) (claims.Backend, error) {
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		s, err := openStore(ctx, c, log)
 		if err == nil || c.Store.Kind != storePostgres || ctx.Err() != nil || !postgres.Unavailable(err) {
 			return s, err
+		}
+		if err := waits(); err != nil {
+			return nil, err
 		}
 		log.Warn("the store does not answer yet", "error", err)
 		select {
