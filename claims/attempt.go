@@ -268,20 +268,29 @@ func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, 
 		switch {
 		case ok:
 			sw, err = f.swap(f.life, cond, write)
-		case perhaps: // told already, by a write of ours that nobody acknowledged
-			sw.Records, err = []Record{rec}, f.confirmed()
+		case perhaps: // told already, by a write of ours that nobody acknowledged: look again once all is
+			err = f.confirmed()
 		default:
 			return rec, nil
 		}
 		fenced := isFenced(err)
 		switch {
-		case err == nil:
+		case err == nil && ok:
 			return sw.Records[0], nil
+		case err == nil:
+			perhaps = false
+			if rec, err = f.reread(mine.Key); err != nil {
+				return rec, err
+			}
+			continue
 		case errors.Is(err, ErrLost):
 			rec = sw.Records[0]
 			continue
-		case fenced && *lease == "":
+		case fenced && *lease == "": // what is there now decides: the record may be gone with the lease
 			*lease = "lost"
+			if rec, err = f.reread(mine.Key); err != nil {
+				return rec, err
+			}
 			continue
 		}
 		f.Log.Warn("settle not acknowledged; reading again", "call", rec.Key.Call, "error", err)
@@ -289,7 +298,7 @@ func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, 
 		if !sleep(f.life, pause) {
 			return rec, err
 		}
-		if rec, err = f.reread(rec.Key); err != nil {
+		if rec, err = f.reread(mine.Key); err != nil {
 			return rec, err
 		}
 	}
@@ -311,8 +320,12 @@ func (f *Fence) confirmed() error {
 // late is the word of the sender of mine's attempt as evidence; ok is false where it says nothing or is told already.
 func (f *Fence) late(rec, mine Record, s Sent) (Record, bool) {
 	revision, attempt, id := mine.Revision, mine.Attempt, mine.Claim
+	rec, admitted := rec.admit(mine, s)
 	if !s.outcome().Definite() {
-		return unseen(rec, mine, s)
+		if admitted {
+			rec.note(id, s)
+		}
+		return rec, admitted
 	}
 	next, changed := Late(rec, Evidence{
 		Revision: revision, Attempt: attempt, Claim: id, Outcome: s.outcome(), Source: s.proof(),

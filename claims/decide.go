@@ -273,7 +273,7 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 		d.Probe = true
 		return d
 	}
-	if why == RetentionPassed && r.Facts.Strict(q.Facts).Retention > 0 {
+	if why == RetentionPassed && r.Facts.Strict(q.Facts).Retention > 0 && !r.presumed() { // what is only presumed, a lookup can end
 		return refuse(r, RetentionPassed, detail)
 	}
 	d := refuse(r, InDoubt, "the call was sent and its outcome is not known yet; the sidecar keeps asking the gateway")

@@ -22,9 +22,12 @@ func (r *Record) doubted() Now {
 // Presume takes a call for in doubt after a loss (see View.Loss): it adds an attempt of which the store has no record, made at
 // any time of the loss, and puts the record into the store's present era. What then ends the doubt is what ends any: evidence,
 // a lookup, a probe with the same key. timeout is the route's attempt timeout, by which such an attempt ended at the latest
-// after the loss was noticed; id names the presumed attempt.
+// after the loss was noticed; id names the presumed attempt. A record that says what became of the call is returned as it is.
 func Presume(v View, timeout time.Duration, id ClaimID) Record {
 	next := v.Record.Clone()
+	if next.Exists() && !next.losable(v.Now) {
+		return next
+	}
 	next.Era = v.Era
 	next.State = StateUnknown
 	next.Attempt++
@@ -64,15 +67,21 @@ func (r *Record) presumed() bool {
 	return true
 }
 
-// unseen puts an attempt without an answer, whose claim the store lost, beside one that was presumed in its stead: of this one
-// it is known that it was made, so that it keeps the rules of any other doubt.
-func unseen(rec, mine Record, s Sent) (next Record, changed bool) {
+// admit adds an attempt whose claim the store lost to the record that there is now: of this one it is known that it was made, so
+// that it counts, and keeps the rules of any doubt, beside one that was presumed in its stead.
+func (r Record) admit(mine Record, s Sent) (next Record, changed bool) {
 	n := len(mine.Attempts)
-	if s.Unsent || n == 0 || rec.State != StateUnknown || rec.Revision != mine.Revision || rec.knows(mine.Claim) {
-		return rec, false
+	doubtful := r.State == StateUnknown || r.State == StateOpen || r.State == StatePending
+	if s.Unsent || n == 0 || !doubtful || r.Revision != mine.Revision || r.knows(mine.Claim) {
+		return r, false
 	}
-	next = rec.Clone()
+	next = r.Clone()
 	next.Attempts = append(next.Attempts, mine.Attempts[n-1])
-	next.note(mine.Claim, s)
+	if next.State != StatePending {
+		next.State, next.Attempt = StateUnknown, max(next.Attempt, mine.Attempt)
+	}
+	if next.Deadline.Before(mine.Deadline) {
+		next.Deadline = mine.Deadline
+	}
 	return next, true
 }

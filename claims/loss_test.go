@@ -114,7 +114,7 @@ func TestFreshCallDaysAfterALoss(t *testing.T) {
 		w.keep(w.p)
 		w.lose(func() {})
 		time.Sleep(48 * time.Hour)
-		wantRefusal(t, w.do(w.call("a")), claims.RetentionPassed, claims.Unknown) // nobody can tell
+		wantRefusal(t, w.do(w.call("a")), claims.InDoubt, claims.Unknown) // nobody can tell
 		w.gw.blind = false
 		wantAnswer(t, w.do(w.call("b")), claims.SourceSent, claims.Succeeded, "paid gk:b")
 		w.sends(1)
@@ -246,11 +246,12 @@ func TestLostSenderSpeaks(t *testing.T) {
 		key := claims.Key{Tenant: "shop", Call: "a"}
 		w.gw.script = func(_ context.Context, _ int, p claims.Pass) claims.Sent {
 			w.mem.Edit(func(d *memory.Data, now claims.Now) {
-				v := claims.View{Record: d.Calls[key].Record, Era: 1, Loss: &claims.Loss{From: now, At: now}, Now: now}
-				v.Record.Attempts = nil // as another process sees it, which knows of no claim
+				was := d.Calls[key].Record // of which another process knows nothing
+				v := claims.View{Record: claims.Record{Key: key, Revision: 1, Facts: was.Facts, Fingerprint: was.Fingerprint}, Era: 1, Loss: &claims.Loss{From: now, At: now}, Now: now}
 				presumed := claims.Presume(v, time.Minute, claims.NewClaimID())
 				d.Calls[key].Record = claims.Write{Version: v.Record.Version, Next: presumed}.Stamp(now)
 			})
+			w.mem.Lose(claims.Now{}, quarantine)
 			return claims.Sent{Cause: "cut"}
 		}
 		c := w.call("a")
@@ -260,6 +261,67 @@ func TestLostSenderSpeaks(t *testing.T) {
 		if len(r.Attempts) != 2 || !r.Attempts[0].Presumed || r.Attempts[1].Presumed || !r.Attempts[1].Doubtful() || r.Attempts[1].Cause != "cut" {
 			t.Errorf("attempts %+v", r.Attempts)
 		}
+	})
+}
+
+// TestLostClaimWithoutAnswer: claim and lease are lost while the send is under way, and the send gets no answer. Its sender knows
+// that it was made: it is in doubt, and not merely presumed.
+func TestLostClaimWithoutAnswer(t *testing.T) {
+	key := claims.Key{Tenant: "shop", Call: "a"}
+	for name, left := range map[string]claims.State{"gone": claims.None, "open again": claims.StateOpen} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.keep(w.p)
+				if left == claims.StateOpen {
+					w.gw.script = func(context.Context, int, claims.Pass) claims.Sent { return claims.Sent{Unsent: true, Cause: "dial"} }
+					w.do(w.call("a"))
+				}
+				before := w.record("a")
+				w.gw.script = func(context.Context, int, claims.Pass) claims.Sent {
+					w.mem.Edit(func(d *memory.Data, _ claims.Now) {
+						if delete(d.Calls, key); before.Exists() {
+							d.Calls[key] = &memory.Call{Record: before.Clone()}
+						}
+					})
+					w.mem.Lose(claims.Now{}, quarantine)
+					return claims.Sent{Cause: "cut"}
+				}
+				c := w.call("a")
+				c.Policy.Probe = false
+				wantRefusal(t, w.do(c), claims.InDoubt, claims.Unknown)
+				r := w.record("a")
+				if n := len(r.Attempts); r.State != claims.StateUnknown || n == 0 || r.Attempts[n-1].Presumed || r.Attempts[n-1].Cause != "cut" {
+					t.Errorf("the record is %s, attempts %+v", r.State, r.Attempts)
+				}
+				if n := w.gw.sends(); n != len(r.Attempts) {
+					t.Errorf("%d sends for %d attempts", n, len(r.Attempts))
+				}
+			})
+		})
+	}
+}
+
+// TestLostSenderDeclined: a final no to an attempt whose claim was lost decides the call, presumed by another or not.
+func TestLostSenderDeclined(t *testing.T) {
+	key := claims.Key{Tenant: "shop", Call: "a"}
+	bubble(t, func(w *world) {
+		w.keep(w.p)
+		w.gw.blind = false
+		w.gw.script = func(context.Context, int, claims.Pass) claims.Sent {
+			w.mem.Edit(func(d *memory.Data, now claims.Now) {
+				was := d.Calls[key].Record
+				v := claims.View{Record: claims.Record{Key: key, Revision: 1, Facts: was.Facts, Fingerprint: was.Fingerprint}, Era: 1, Loss: &claims.Loss{From: now, At: now}, Now: now}
+				d.Calls[key].Record = claims.Write{Next: claims.Presume(v, time.Second, claims.NewClaimID())}.Stamp(now)
+			})
+			w.mem.Lose(claims.Now{}, quarantine)
+			return claims.Sent{Outcome: claims.Declined, Answer: answer(402, "no")}
+		}
+		c := w.call("a")
+		c.Policy.Probe = false
+		w.do(c)
+		time.Sleep(time.Hour)
+		wantAnswer(t, w.do(c), claims.SourceReplayed, claims.Declined, "no")
+		w.sends(1)
 	})
 }
 

@@ -133,3 +133,17 @@ func TestPresumedPatience(t *testing.T) {
 	b.apply(at(100*time.Hour+Patience), CouldNotTell, strong)
 	b.want(StateReview)
 }
+
+// TestPresumeLeavesWhatIsKnown: a record that says what became of the call is not put in doubt.
+func TestPresumeLeavesWhatIsKnown(t *testing.T) {
+	now := at(2 * time.Hour)
+	for name, b := range map[string]*build{
+		"succeeded": fresh(t).claim(t0).settle(t0, paid), "declined": fresh(t).claim(t0).settle(t0, no), "in flight": fresh(t).claim(now),
+		"review": fresh(t).claim(t0).settle(t0, lostWord).verdict(at(time.Hour), Contradiction, strong),
+	} {
+		next := Presume(View{Record: b.r, Era: 1, Loss: lostAt, Now: now}, attemptTime, ClaimID{9})
+		if next.State != b.r.State || len(next.Attempts) != len(b.r.Attempts) || next.Era != b.r.Era {
+			t.Errorf("%s became %s with %d attempts", name, next.State, len(next.Attempts))
+		}
+	}
+}

@@ -111,14 +111,16 @@ func (r *Record) resolve(o Outcome, proof string) {
 	}
 }
 
-// rest is where a record without doubt comes to rest: declined if an attempt was, else open.
+// rest is where a record without doubt comes to rest: succeeded or declined if an attempt was, else open.
 func (r *Record) rest() State {
 	s := StateOpen
 	for _, a := range r.Attempts {
-		switch a.Outcome {
-		case Unknown:
+		switch {
+		case a.Doubtful():
 			return StateUnknown
-		case Declined:
+		case a.Outcome == Succeeded:
+			s = StateSucceeded
+		case a.Outcome == Declined && s == StateOpen:
 			s = StateDeclined
 		}
 	}

@@ -100,6 +100,9 @@ func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
 	if v, err = r.Store.Get(ctx, key, claims.Guard{}); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
+	if !rec.Reconcilable(v.Now) { // settled meanwhile
+		return nil
+	}
 	if v.Loss != nil { // an attempt of which the store has no record may have come after the ones it knows
 		next := claims.Presume(v, r.attemptTimeout(&v.Record), claims.NewClaimID())
 		if err := r.write(ctx, &v.Record, next); err != nil {

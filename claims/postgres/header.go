@@ -78,9 +78,9 @@ func (h *header) complete(clock func(time.Time) claims.Now) (err error) {
 }
 
 // errOutdated says that the server is one of before a promotion that this process has seen: an old primary that came back. It is
-// not spoken to; another host of the URL may be the right one. Whoever puts a copy of before a promotion back on purpose
-// starts the sidecars anew.
-var errOutdated = errors.New("the server is of before a promotion that was seen: an old primary?")
+// not spoken to; another host of the URL may be the right one. Whoever goes back to it on purpose must say so: DeclareLoss.
+var errOutdated = errors.New("the server is of before a promotion that was seen (an old primary?): shut it out; or, if it is to serve " +
+	"again, run `fence-sidecar store declare-loss` and start the sidecars anew")
 
 func (m mark) outdates(h *header) bool {
 	return h.server.system == m.server.system && h.server.timeline < m.server.timeline
@@ -103,7 +103,7 @@ func (s *Store) judge(h *header, before mark) error {
 	if err := safe(h); err != nil {
 		return err
 	}
-	if h.server != h.store || before.ahead(h) {
+	if h.server != h.store || before.ahead(h) || h.maxLease < int64(s.cfg.MaxLease) {
 		return errStale
 	}
 	return s.confirmed(h)

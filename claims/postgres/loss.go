@@ -119,7 +119,13 @@ type row struct {
 
 // settle brings the store's row up to date with the server that answers, in one transaction that only one process runs at
 // a time: another server is taken over with proof that nothing is lost, or with a new era and a quarantine.
-func (s *Store) settle(ctx context.Context) error {
+func (s *Store) settle(ctx context.Context) error { return s.bring(ctx, false) }
+
+// DeclareLoss begins a new era with its quarantine by an operator's word: of a failover back, or of a copy of before a promotion that
+// was put back, which sidecars that start anew cannot tell from the server that it was.
+func (s *Store) DeclareLoss(ctx context.Context) error { return s.bring(ctx, true) }
+
+func (s *Store) bring(ctx context.Context, declared bool) error {
 	var before mark
 	judge := func(h *header, m mark) error {
 		before = m
@@ -139,7 +145,7 @@ func (s *Store) settle(ctx context.Context) error {
 	}
 	var tell func()
 	err := s.transact(ctx, s.leases, longer, lock, judge, func(t *tx) (err error) {
-		tell, err = t.takeOver(before)
+		tell, err = t.takeOver(before, declared)
 		return err
 	})
 	if err == nil && tell != nil {
@@ -148,15 +154,18 @@ func (s *Store) settle(ctx context.Context) error {
 	return err
 }
 
+// declaredEras is how many eras a declared loss leaves out: as many may have begun, and granted tokens, where nobody knows of.
+const declaredEras = 1000
+
 // takeOver queues what changes; tell logs it.
-func (t *tx) takeOver(before mark) (tell func(), err error) {
+func (t *tx) takeOver(before mark, declared bool) (tell func(), err error) {
 	cfg := t.s.cfg
 	old := row{t.store, t.era, t.quarantine, t.maxLease, t.names, t.unproven}
 	next := old
 	next.maxLease = max(old.maxLease, int64(cfg.MaxLease))
 	moved := t.server != t.store
 	proven := false
-	if moved || before.ahead(t.header) {
+	if !declared && (moved || before.ahead(t.header)) {
 		if proven, err = t.proven(before); err != nil {
 			return nil, err
 		}
@@ -170,10 +179,13 @@ func (t *tx) takeOver(before mark) (tell func(), err error) {
 		tell = func() {
 			cfg.Log.Warn("the store's server was promoted; nothing is lost", "was", old.server, "is", next.server, "unproven", next.unproven)
 		}
-	case moved || before.ahead(t.header):
+	case declared || moved || before.ahead(t.header):
 		next.era = max(old.era, before.era) + 1
+		if declared {
+			next.era += declaredEras
+		}
 		next.quarantine = t.now.Store.Add(time.Duration(next.maxLease) + cfg.Margin).UnixNano()
-		l, err := t.lost(next.era, moved)
+		l, err := t.lost(next.era, moved && !declared)
 		if err != nil {
 			return nil, err
 		}

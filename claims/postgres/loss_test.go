@@ -347,3 +347,47 @@ func TestOldPrimaryComesBack(t *testing.T) {
 		}
 	}
 }
+
+// TestDeclareLoss: whoever goes back to an old primary on purpose says so. Tokens do not meet those of the eras that nobody here knows
+// of.
+func TestDeclareLoss(t *testing.T) {
+	pair := pgtest.NewPair(t, pgtest.PairOptions{})
+	cfg := failing(t, migrate(t, hosts(pair.A, pair.B), "fence"))
+	s := open(t, cfg)
+	first, err := s.Acquire(t.Context(), "shop:a", "a", shortLease)
+	ok(t, err)
+	ok(t, pair.CatchUp(t.Context()))
+	ok(t, pair.A.Kill())
+	ok(t, pair.Promote(t.Context()))
+	back(t, s)
+	there := acquire(t, s, "shop:a")
+	s.Close()
+	ok(t, pair.B.Kill())
+	ok(t, pair.A.Start(t.Context()))
+	s = open(t, cfg) // knows of nothing
+	if v := get(t, s, key("any")); v.Era != 0 {
+		t.Fatalf("era %d", v.Era)
+	}
+	ok(t, s.DeclareLoss(t.Context()))
+	v := get(t, s, key("any"))
+	if v.Loss == nil || v.Quarantine <= 0 || v.Loss.At.Store.Sub(v.Loss.From.Store) < claims.LossWatch {
+		t.Errorf("after the word: %+v", v)
+	}
+	if again := acquire(t, s, "shop:a"); again.Token <= there.Token || again.Token <= first.Token {
+		t.Errorf("token %d after %d there and %d before", again.Token, there.Token, first.Token)
+	}
+}
+
+// acquire waits for the end of a quarantine.
+func acquire(t *testing.T, s *Store, scope string) claims.Lease {
+	t.Helper()
+	for {
+		l, err := s.Acquire(t.Context(), scope, "b", shortLease)
+		if _, waits := errors.AsType[*claims.QuarantineError](err); waits {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		ok(t, err)
+		return l
+	}
+}

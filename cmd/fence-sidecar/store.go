@@ -75,6 +75,7 @@ type storeCmd struct {
 	Migrate migrateCmd `cmd:"" help:"Create or upgrade the store's schema; makes the realm and the first fingerprint key."`
 	Status  statusCmd  `cmd:"" help:"Open the store as run does and print its realm and keys' ids."`
 
+	DeclareLoss declareLossCmd `cmd:"" help:"Say that the database perhaps lost what it had acknowledged: quarantine, and look-ups before sends. After going back to an old primary or an old copy (PostgreSQL)."`
 	AccountHash accountHashCmd `cmd:"" help:"Read an app's credential from standard input and print its credentialHash for this store."`
 }
 
@@ -162,6 +163,28 @@ func printPostgres(ctx context.Context, p *postgres.Store) error {
 		fmt.Fprintf(w, "quarantine: nothing is granted or claimed for another %s\n", s.Quarantine.Round(time.Second))
 	}
 	return nil
+}
+
+type declareLossCmd struct {
+	configFlag
+	Yes bool `required:"" help:"Nothing is sent until the quarantine is over; for a week every call that the store does not know is looked up first."`
+}
+
+// Run begins a new era by the operator's word.
+func (d declareLossCmd) Run(ctx context.Context) error {
+	_, b, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	p, ok := b.(*postgres.Store)
+	if !ok {
+		return errors.New("only a PostgreSQL store can notice a loss")
+	}
+	if err := p.DeclareLoss(ctx); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return printPostgres(ctx, p)
 }
 
 type accountHashCmd struct{ configFlag }

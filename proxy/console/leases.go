@@ -175,10 +175,10 @@ func (x *exchange) end(do func(context.Context, claims.Guard) error, as claims.L
 	repeat := false
 	if f, ok := errors.AsType[*claims.FencedError](err); ok && f.Status == as {
 		repeat = true
-		err = x.confirmed()
+		err = x.lasts(g, as)
 	}
 	if err != nil && !claims.Refused(err) && !repeat && x.ended(g, as) {
-		err = x.confirmed()
+		err = x.lasts(g, as)
 	}
 	if err != nil {
 		return err
@@ -197,6 +197,17 @@ func (x *exchange) ended(g claims.Guard, as claims.LeaseStatus) bool {
 	defer cancel()
 	l, err := x.c.Leases.State(ctx, g.Scope)
 	return err == nil && l.Guard == g && l.Status == as
+}
+
+// lasts makes sure of an end that was seen. It looks once more after that: the store's server may be another one now.
+func (x *exchange) lasts(g claims.Guard, as claims.LeaseStatus) error {
+	if err := x.confirmed(); err != nil {
+		return err
+	}
+	if !x.ended(g, as) {
+		return errors.New("what was seen of the lease before is not there any more")
+	}
+	return nil
 }
 
 // confirmed makes what was seen as lasting as what is acknowledged.
@@ -224,7 +235,12 @@ func (c *Console) cancel(x *exchange) error {
 	stop()
 	if err != nil && !claims.Refused(err) {
 		if now, serr := x.read(s.key); serr == nil && now.Cancelled {
-			l, err = now, x.confirmed()
+			if err = x.confirmed(); err == nil {
+				l, err = x.read(s.key) // of the server that confirmed
+			}
+			if err == nil && !l.Cancelled {
+				err = errors.New("the mark that was seen before is not there any more")
+			}
 		}
 	}
 	if err != nil {
