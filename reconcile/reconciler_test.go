@@ -218,6 +218,20 @@ func TestReconcile_afterALoss(t *testing.T) {
 	w.want(w.look(found), claims.StateSucceeded)
 }
 
+// A record that its sender settles between the sweeper's two looks is not put in doubt because of a loss.
+func TestReconcile_settledMeanwhile(t *testing.T) {
+	w := newWorld(t, nil)
+	rec := w.doubt(key, "payment_intents_create")
+	w.store.Lose(w.now(), time.Second)
+	w.rec.GiveUp = func(context.Context, claims.View) error {
+		next := rec.Clone()
+		next.State = claims.StateSucceeded
+		_, err := w.store.Swap(t.Context(), claims.Condition{}, claims.Write{Version: rec.Version, Next: next})
+		return err
+	}
+	w.want(w.look(key), claims.StateSucceeded)
+}
+
 // A gateway whose clock is off shows another window than the one asked for: a miss there is none.
 func TestReconcile_gatewayClockOff(t *testing.T) {
 	w := newWorld(t, nil)
