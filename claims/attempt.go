@@ -131,7 +131,7 @@ func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
 // abandon records, after a while and as soon as the store lets it, that a claim which perhaps was written sent nothing.
 func (f *Fence) abandon(d Decision, after time.Duration) {
 	f.wg.Go(func() {
-		if !sleep(f.sending, after) {
+		if after > 0 && !sleep(f.sending, after) {
 			return // the process ends: the claim stays pending until its deadline
 		}
 		rec, err := f.reread(d.Next.Key)

@@ -130,6 +130,36 @@ func TestClaimThatLandsLate(t *testing.T) {
 	})
 }
 
+// TestAbandonedWhileDraining: a claim that could not be confirmed is recorded as unsent also where the process has begun to cut its
+// sends; the next one need not wait for its deadline.
+func TestAbandonedWhileDraining(t *testing.T) {
+	bubble(t, func(w *world) {
+		healed := time.Now().Add(2 * time.Second)
+		w.tap.set(func(tp *tap) {
+			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				if time.Now().After(healed) {
+					return do()
+				}
+				if wr.Claim {
+					if _, err := do(); err != nil {
+						t.Error(err)
+					}
+				}
+				return claims.Swapped{}, errNet
+			}
+		})
+		go w.do(w.call("a"))
+		time.Sleep(time.Second)
+		ctx, cut := context.WithCancel(context.Background())
+		cut()
+		if err := w.p.fence.Drain(ctx); err != nil {
+			t.Error(err)
+		}
+		wantState(t, w.record("a"), claims.StateOpen)
+		w.sends(0)
+	})
+}
+
 // TestNothingIsClaimedWithoutTrust: a claim that could not be sent is not made.
 func TestNothingIsClaimedWithoutTrust(t *testing.T) {
 	bubble(t, func(w *world) {
