@@ -75,20 +75,27 @@ func TestErrorsBeforeTheCommit(t *testing.T) {
 	}
 }
 
-// TestCancelledSynchronousWait: the server answers such a commit with success and a warning, though no standby has it.
-func TestCancelledSynchronousWait(t *testing.T) {
+// waitingCommit is a write whose commit waits for a standby that is frozen.
+func waitingCommit(t *testing.T) (*pgtest.Pair, *Store, <-chan error) {
+	t.Helper()
 	pair := pgtest.NewPair(t, pgtest.PairOptions{Synchronous: true, Conf: map[string]string{"wal_sender_timeout": "0"}})
 	cfg := migrate(t, pair.A.URL(), "fence")
 	cfg.MayLose = false
 	s := open(t, cfg)
 	ok(t, pair.B.Freeze())
-	defer pair.B.Thaw()
-	result := make(chan error)
+	t.Cleanup(func() { pair.B.Thaw() })
+	result := make(chan error, 1)
 	go func() {
 		_, err := s.Swap(t.Context(), claims.Condition{}, claims.Write{Next: record("c")})
 		result <- err
 	}()
 	ok(t, pair.A.Wait(t.Context(), `select count(*) = 1 from pg_stat_activity where wait_event = 'SyncRep'`))
+	return pair, s, result
+}
+
+// TestCancelledSynchronousWait: the server answers such a commit with success and a warning, though no standby has it.
+func TestCancelledSynchronousWait(t *testing.T) {
+	pair, s, result := waitingCommit(t)
 	ok(t, pair.A.Exec(t.Context(), `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`))
 	wantPerhaps(t, <-result)
 	if v := get(t, s, key("c")); !v.Record.Exists() {
@@ -98,18 +105,7 @@ func TestCancelledSynchronousWait(t *testing.T) {
 
 // TestNamesRemovedDuringACommit: the wait ends as if the standby had confirmed.
 func TestNamesRemovedDuringACommit(t *testing.T) {
-	pair := pgtest.NewPair(t, pgtest.PairOptions{Synchronous: true, Conf: map[string]string{"wal_sender_timeout": "0"}})
-	cfg := migrate(t, pair.A.URL(), "fence")
-	cfg.MayLose = false
-	s := open(t, cfg)
-	ok(t, pair.B.Freeze())
-	defer pair.B.Thaw()
-	result := make(chan error)
-	go func() {
-		_, err := s.Swap(t.Context(), claims.Condition{}, claims.Write{Next: record("c")})
-		result <- err
-	}()
-	ok(t, pair.A.Wait(t.Context(), `select count(*) = 1 from pg_stat_activity where wait_event = 'SyncRep'`))
+	pair, s, result := waitingCommit(t)
 	ok(t, pair.A.Set(t.Context(), "synchronous_standby_names", ""))
 	if err := <-result; err == nil {
 		t.Error("acknowledged though nobody confirmed")
