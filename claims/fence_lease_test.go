@@ -2,6 +2,7 @@ package claims_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,15 @@ func (w *world) takeAway(g claims.Guard) {
 	w.mem.Edit(func(d *memory.Data, now claims.Now) {
 		l := d.Leases[g.Scope]
 		l.Token, l.Holder, l.Expiry = l.Token+1, "another", now.Store.Add(time.Hour)
+	})
+}
+
+// noRenewals lets no renewal through: a lease that lives in the store could be renewed, and trusted again, before the gate.
+func (w *world) noRenewals() {
+	w.tap.set(func(tp *tap) {
+		tp.onRenew = func(claims.Guard, func() (claims.Lease, error)) (claims.Lease, error) {
+			return claims.Lease{}, errors.New("no answer")
+		}
 	})
 }
 
@@ -41,6 +51,7 @@ func TestLeaseLostBeforeTheFirstByte(t *testing.T) {
 				c := w.call("a")
 				c.Policy.AttemptTimeout = time.Minute
 				c.Guard = w.lease("shop:run", 12*time.Second)
+				w.noRenewals()
 				w.gw.before = func(claims.Pass) { w.p.clock.bend(b[0]/2, b[1]/2, b[2]/2) }
 				r := w.do(c)
 				wantRefusal(t, r, claims.Fenced, claims.NotExecuted)
@@ -49,6 +60,19 @@ func TestLeaseLostBeforeTheFirstByte(t *testing.T) {
 				}
 				wantState(t, w.record("a"), claims.StateOpen)
 				w.sends(0)
+			})
+		})
+		t.Run("app, renewed before the gate, by "+name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				c := w.call("a")
+				c.Policy.AttemptTimeout = time.Minute
+				c.Guard = w.lease("shop:run", 12*time.Second)
+				w.gw.before = func(claims.Pass) {
+					w.p.clock.bend(b[0]/2, b[1]/2, b[2]/2)
+					time.Sleep(10 * time.Second) // the renewal is due
+				}
+				wantAnswer(t, w.do(c), claims.SourceSent, claims.Succeeded, "paid gk:a")
+				w.sends(1)
 			})
 		})
 		t.Run("attempt's own time by "+name, func(t *testing.T) {
@@ -90,6 +114,7 @@ func TestTrustCountsFromBeforeTheClaim(t *testing.T) {
 	t.Run("app lease", func(t *testing.T) {
 		bubble(t, func(w *world) {
 			slow(w, 10*time.Second)
+			w.noRenewals()
 			c := w.call("a")
 			c.Policy.AttemptTimeout = time.Minute
 			c.Guard = w.lease("shop:run", 10*time.Second)

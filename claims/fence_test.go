@@ -81,8 +81,11 @@ func TestTwentyAtOnceSendOnce(t *testing.T) {
 // TestTwentyAtOnceBites: with a store that claims without comparing versions, the gateway gets more than one request.
 func TestTwentyAtOnceBites(t *testing.T) {
 	bubble(t, func(w *world) {
+		var mu sync.Mutex
 		w.tap.set(func(tp *tap) {
 			tp.onSwap = func(_ int, wr claims.Write, do func() (claims.Swapped, error)) (claims.Swapped, error) {
+				mu.Lock()
+				defer mu.Unlock()
 				if !wr.Claim {
 					return do()
 				}
