@@ -69,7 +69,7 @@ type Decision struct {
 
 // Decide says what may be done with a request, from one snapshot. It is pure: a stale token is refused before anything
 // of the record is looked at, so that a zombie never learns the new holder's result (DESIGN sections 3 and 4).
-func Decide(v View, q Request, ring *Keyring) Decision {
+func Decide(v View, q Request, ring Ring) Decision {
 	d := judge(v, q, ring)
 	if d.Refusal != nil && v.Loss != nil && d.Refusal.Outcome == NotExecuted {
 		d.Refusal.Outcome = Unknown // an attempt may have been lost
@@ -77,7 +77,7 @@ func Decide(v View, q Request, ring *Keyring) Decision {
 	return d
 }
 
-func judge(v View, q Request, ring *Keyring) Decision {
+func judge(v View, q Request, ring Ring) Decision {
 	if v.Quarantine > 0 {
 		d := refuse(nil, Quarantine, "the store perhaps lost what it had acknowledged: nothing is sent until every lease of before has run out")
 		d.Refusal.RetryAfter = v.Quarantine
@@ -151,7 +151,7 @@ func checkPlace(r *Record, q Request) (Decision, bool) {
 
 // checkFingerprint refuses another request under the same key. One that older settings saw in another form is the same:
 // the record takes the form, and the account, of now, so that the account's lookups serve it.
-func checkFingerprint(r *Record, q Request, ring *Keyring) (Decision, bool) {
+func checkFingerprint(r *Record, q Request, ring Ring) (Decision, bool) {
 	for i, form := range append([][]byte{q.Canonical}, q.Also...) {
 		same, err := ring.Match(r.Fingerprint, q.CanonicalVersion, form)
 		switch {
@@ -171,7 +171,7 @@ func checkFingerprint(r *Record, q Request, ring *Keyring) (Decision, bool) {
 	return refuse(r, KeyConflict, "another request was made under this call key; one call key is one call, a changed one takes a new key or revision"), false
 }
 
-func decideNone(v View, q Request, ring *Keyring) Decision {
+func decideNone(v View, q Request, ring Ring) Decision {
 	if q.Revision != 1 {
 		return refuse(&Record{}, RevisionBlocked, "there is no call under this key; its first revision is 1")
 	}

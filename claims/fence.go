@@ -69,7 +69,7 @@ type Result struct {
 type Config struct {
 	Store    Store
 	Leases   Leases
-	Keys     *Keyring
+	Keys     Ring
 	Instance *Instance
 	Clock    Clock
 	Times    LeaseTimes

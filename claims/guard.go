@@ -145,6 +145,8 @@ func (s LeaseStatus) String() string {
 type GuardView struct {
 	Status    LeaseStatus
 	Remaining time.Duration // until expiry, at the snapshot's store time; only where live
+	// Finisher: the scope is finished, and by this very token.
+	Finisher bool
 }
 
 // Live reports whether the guard was live in the snapshot.

@@ -7,6 +7,14 @@ import (
 	"fmt"
 )
 
+// Ring makes and checks fingerprints.
+type Ring interface {
+	// Sign makes a fingerprint of a canonical request.
+	Sign(version int, canonical []byte) (Fingerprint, error)
+	// Match recomputes a fingerprint. One that cannot be recomputed is ErrUnreadable: neither equal nor different.
+	Match(f Fingerprint, version int, canonical []byte) (bool, error)
+}
+
 // Keyring makes and checks fingerprints. The realm separates deployments that share a gateway account.
 type Keyring struct {
 	Realm   string

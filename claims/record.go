@@ -73,6 +73,9 @@ type Answer struct {
 	Status int
 	Header []Field
 	Body   []byte // nil: not kept; empty: the gateway sent no bytes
+	// Key is the id of the ring's key under which Body holds header and body together; "": they are as they came. Only what
+	// lies in a store is sealed.
+	Key string
 }
 
 // Facts are fixed at the first claim of a revision and read from there ever after.
@@ -150,7 +153,8 @@ type Evidence struct {
 	Payment  string
 	// Stored: the answer is the stored first answer of its key, so that it speaks of every attempt.
 	Stored bool
-	// Note is a person's word: who, why, what was seen.
+	// By and Note are a person's word: who, and why, with what was seen.
+	By   string
 	Note string
 	// Read says that a decision took it in.
 	Read bool
@@ -163,6 +167,18 @@ type Review struct {
 	// ends the review; only a person does.
 	Alarm bool
 	Since Now
+}
+
+// Undo is the key of a call that undoes another, and the part that it undoes; "": all of it.
+type Undo struct{ Key, Part string }
+
+// Past is an earlier revision of a call: how it ended and by which proofs.
+type Past struct {
+	Revision     int
+	State        State
+	Facts        Facts
+	FirstStarted Now
+	Attempts     []Attempt
 }
 
 // Fingerprint is a keyed MAC over a canonical request.
@@ -205,6 +221,8 @@ type Record struct {
 	Reconciled bool
 	// Payment says where the money is: "", pending, done, failed, reversed.
 	Payment string
+	// Poll says that the call has succeeded and that where its money is has still to be asked for.
+	Poll bool
 
 	Misses   int // lookups in a row that missed
 	LastMiss time.Time
@@ -212,9 +230,13 @@ type Record struct {
 	NextCheck time.Time
 	Review    *Review
 
-	// Undo is the key of this call's undo, Undoes the key of the call that this one undoes.
-	Undo   string
+	// Undos are the calls that undo this one: a single one without a part, or one for each part.
+	Undos []Undo
+	// Undoes is the key of the call that this one undoes, Part what of it.
 	Undoes string
+	Part   string
+	// Past holds the earlier revisions, oldest first.
+	Past []Past
 
 	Created Now
 	Updated Now
@@ -254,9 +276,12 @@ func (r *Record) Clone() Record {
 		c.Evidence[i].Answer = c.Evidence[i].Answer.Clone()
 	}
 	c.Answer = r.Answer.Clone()
-	if r.Facts.Lookup != nil {
-		c.Facts.Lookup = make(map[string]string, len(r.Facts.Lookup))
-		maps.Copy(c.Facts.Lookup, r.Facts.Lookup)
+	c.Facts.Lookup = maps.Clone(r.Facts.Lookup)
+	c.Undos = slices.Clone(r.Undos)
+	c.Past = slices.Clone(r.Past)
+	for i := range c.Past {
+		c.Past[i].Facts.Lookup = maps.Clone(c.Past[i].Facts.Lookup)
+		c.Past[i].Attempts = slices.Clone(c.Past[i].Attempts)
 	}
 	if r.Review != nil {
 		v := *r.Review
@@ -270,5 +295,5 @@ func (a *Answer) Clone() *Answer {
 	if a == nil {
 		return nil
 	}
-	return &Answer{Status: a.Status, Header: slices.Clone(a.Header), Body: slices.Clone(a.Body)}
+	return &Answer{Status: a.Status, Header: slices.Clone(a.Header), Body: slices.Clone(a.Body), Key: a.Key}
 }

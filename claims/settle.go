@@ -59,14 +59,12 @@ func Settle(r Record, revision, attempt int, id ClaimID, s Sent) (next Record, o
 	if s.Stored && s.outcome().Definite() {
 		next.resolve(s.outcome(), proofStored)
 	}
-	if s.Payment != "" {
-		next.Payment = s.Payment
-	}
 	next.State = StateUnknown
 	next.NextCheck = time.Time{}
 	if s.outcome() == Succeeded {
 		next.State = StateSucceeded
 	}
+	next.paid(s.Payment)
 	next, _ = ReadEvidence(next)
 	return next, true
 }
@@ -195,9 +193,7 @@ func (r *Record) takeSuccess(e Evidence) {
 		r.State = StateSucceeded
 		r.Review = nil
 		r.Answer, r.Reconciled = e.Answer.Clone(), e.Source != proofAnswer
-		if e.Payment != "" {
-			r.Payment = e.Payment
-		}
+		r.paid(e.Payment)
 		r.mark(e, Succeeded)
 	}
 }

@@ -33,9 +33,11 @@ const TokenJump = 1_000_000
 
 // Condition is what must hold in the transaction of a Swap, besides the versions.
 type Condition struct {
-	Guard  Guard // must be live; zero: not asked for (verdicts, evidence, the operator's word)
-	Sender Guard // the process's own lease, must be live; zero: not asked for
-	Dead   Guard // a sender that must not be live any more; zero: not asked for
+	Guard Guard // must be live; zero: not asked for (verdicts, evidence, the operator's word)
+	// Finisher lets Guard also be the token that finished its scope: only with it something of a finished scope is undone.
+	Finisher bool
+	Sender   Guard // the process's own lease, must be live; zero: not asked for
+	Dead     Guard // a sender that must not be live any more; zero: not asked for
 }
 
 // Write is one record's compare-and-set.
@@ -45,6 +47,8 @@ type Write struct {
 	// Claim marks the write of a claim: the store stamps the attempt's start and its deadline, its time + Timeout.
 	Claim   bool
 	Timeout time.Duration
+	// Event is written with the record; nil: none. The store gives it its id and its time.
+	Event *Event
 }
 
 // Stamp is the record as a store writes it at its time now: whatever has no time yet gets that one. Every Store uses it,
@@ -84,6 +88,50 @@ type Swapped struct {
 	Guard   GuardView
 	Sender  GuardView
 	Now     Now
+}
+
+// Event says that a call which was in doubt came to rest, or that its money moved.
+type Event struct {
+	ID       string // by the store: unique, and what Events is asked with
+	Key      Key
+	Revision int
+	Attempt  int
+	From     State // what it was before
+	State    State
+	Outcome  Outcome
+	Payment  string
+	At       Now
+}
+
+// Journal keeps events until they are pruned.
+type Journal interface {
+	// Events returns at most limit events after the one with the given id ("": from the oldest kept on), oldest first. Reading
+	// on from the last one misses none: an event never shows up before one that was returned earlier.
+	Events(ctx context.Context, after string, limit int) ([]Event, error)
+	// LastEvent is the id after which there is no event yet, "" where there was none.
+	LastEvent(ctx context.Context) (string, error)
+	// Untold returns events of the sweep's tenants that nobody has marked as told and whose next try is due, and moves their
+	// next try on as Unsettled does.
+	Untold(ctx context.Context, s Sweep) ([]Event, error)
+	// Told marks an event as told. One that is told already, or gone, is no error.
+	Told(ctx context.Context, id string) error
+}
+
+// Member is what a process says of itself, so that others know what all can read.
+type Member struct {
+	Guard   Guard  // its own lease
+	Version string // of the program
+	Schema  int    // of the store, as the program knows it
+	Keys    []string
+}
+
+// Members tells processes of each other.
+type Members interface {
+	// Announce replaces what a process said of itself before. Its lease must be live: *FencedError.
+	Announce(ctx context.Context, m Member) error
+	// Members returns what those processes said whose lease is live, by scope. One that has said nothing is among them, with
+	// nothing but its Guard.
+	Members(ctx context.Context) ([]Member, error)
 }
 
 // Sweep asks for calls that somebody has to look at.
@@ -142,11 +190,13 @@ type Store interface {
 	Swap(ctx context.Context, cond Condition, writes ...Write) (Swapped, error)
 
 	// Unsettled returns the keys of calls that are unknown, or pending past their deadline, or hold success evidence that
-	// their state does not tell of, and whose next check is due; it moves the next check on without moving the version.
+	// their state does not tell of, or are to be polled (Record.Poll), and whose next check is due; it moves the next check on
+	// without moving the version.
 	Unsettled(ctx context.Context, s Sweep) ([]Key, error)
 
 	// Prune drops the answers, not the outcomes, of at most limit settled calls that were last written before the given
-	// store time. Pending, unknown and review are never touched.
+	// store time. Pending, unknown and review are never touched. It also drops at most limit events of before that time.
+	// It returns how many answers and events it dropped.
 	Prune(ctx context.Context, before time.Time, limit int) (int, error)
 
 	// Confirm returns nil only when whatever was visible before the call is as lasting as an acknowledged write. What was read
@@ -207,6 +257,8 @@ type Backend interface {
 	Store
 	Leases
 	Lister
+	Journal
+	Members
 	// Keyring returns the realm and the fingerprint keys that the migration made.
 	Keyring() *Keyring
 	Close() error
@@ -221,6 +273,7 @@ var (
 	ErrCallsInFlight = errors.New("calls of the scope are in flight")
 	ErrUnreadable    = errors.New("the record cannot be read by this version")
 	ErrBadScope      = errors.New("not a scope key")
+	ErrBadEvent      = errors.New("not an event's id")
 )
 
 // FencedError says that a guard was not live when the store looked.
@@ -251,7 +304,7 @@ func Refused(err error) bool {
 	if _, ok := errors.AsType[*QuarantineError](err); ok {
 		return true
 	}
-	for _, r := range []error{ErrLost, ErrSenderLives, ErrHeld, ErrFinished, ErrCallsInFlight, ErrUnreadable, ErrBadScope} {
+	for _, r := range []error{ErrLost, ErrSenderLives, ErrHeld, ErrFinished, ErrCallsInFlight, ErrUnreadable, ErrBadScope, ErrBadEvent} {
 		if errors.Is(err, r) {
 			return true
 		}

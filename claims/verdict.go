@@ -27,7 +27,8 @@ func Apply(r Record, v Verdict) (next Record, moved bool) {
 	case FoundDone:
 		next.State, next.Review = StateSucceeded, nil
 		next.Answer, next.Reconciled = v.Answer.Clone(), true
-		next.Payment = v.Payment
+		next.Payment = ""
+		next.paid(v.Payment)
 		next.resolve(Succeeded, proofLookup)
 		return next, true
 	case Contradiction:
@@ -128,7 +129,7 @@ func Resolve(r Record, w Word, who, why string, now Now) (Record, error) {
 		return r, fmt.Errorf("who decides and what was seen at the gateway must both be said")
 	}
 	next := r.Clone()
-	e := Evidence{Revision: r.Revision, Attempt: r.Attempt, Claim: r.Claim, Source: proofOperator, At: now, Note: who + ": " + why, Read: true}
+	e := Evidence{Revision: r.Revision, Attempt: r.Attempt, Claim: r.Claim, Source: proofOperator, At: now, By: who, Note: why, Read: true}
 	switch w {
 	case WasExecuted:
 		e.Outcome = Succeeded

@@ -244,7 +244,7 @@ func TestOperator(t *testing.T) {
 		}
 		b.want(StateSucceeded).wantOutcomes(Succeeded)
 		e := b.r.Evidence[len(b.r.Evidence)-1]
-		if b.r.Review != nil || e.Source != proofOperator || e.Note != "ada: dashboard" || e.Outcome != Succeeded {
+		if b.r.Review != nil || e.Source != proofOperator || e.By != "ada" || e.Note != "dashboard" || e.Outcome != Succeeded {
 			t.Errorf("record %+v", b.r)
 		}
 	})

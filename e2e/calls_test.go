@@ -18,7 +18,7 @@ type shownCall struct {
 		Outcome, Cause string
 		Wrote          bool
 	}
-	Evidence []struct{ Source, Outcome, Note string }
+	Evidence []struct{ Source, Outcome, By, Note string }
 }
 
 // lostPayment is a world with a call of a route that has neither lookup nor probe, whose answer was lost.
@@ -136,7 +136,7 @@ func TestCalls_resolve(t *testing.T) {
 		got := send(a.at("raw"), r)
 		got.want(t, 409, "answer-gone")
 		got.wantResult(t, "succeeded", "refused")
-		if c := w.shown("show", key)[0]; c.State != "succeeded" || len(c.Evidence) != 1 || c.Evidence[0].Source != "operator" || c.Evidence[0].Note != "ops: ch_1 in the dashboard" {
+		if c := w.shown("show", key)[0]; c.State != "succeeded" || len(c.Evidence) != 1 || c.Evidence[0].Source != "operator" || c.Evidence[0].By != "ops" || c.Evidence[0].Note != "ch_1 in the dashboard" {
 			t.Errorf("the word is not in the record: %+v", c)
 		}
 		g.wantSends(1)

@@ -235,7 +235,7 @@ func swapReturnsStandings(k *kit) {
 
 func twoRecordsBoth(k *kit) {
 	target := k.put(record(call("z"), claims.StateSucceeded))
-	target.Undo = "a"
+	target.Undos = []claims.Undo{{Key: "a"}}
 	undo := claim(call("a"), app, claims.Guard{})
 	undo.Next.Undoes = "z"
 	s, err := k.swap(claims.Condition{}, claims.Write{Version: target.Version, Next: target}, undo)

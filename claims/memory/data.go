@@ -15,6 +15,17 @@ type Data struct {
 	// Losses are what the store was told that it lost (see Store.Lose); their number is its era.
 	Losses     []claims.Loss
 	Quarantine time.Time // store time until which nothing is granted; zero: none
+	Events     []*Event
+	Members    map[string]claims.Member // by scope
+	lastEvent  int
+}
+
+// Event is an event with what Untold needs.
+type Event struct {
+	claims.Event
+	Told    bool
+	NextTry time.Time
+	Tries   int
 }
 
 // Call is a record with what the sweeper counts beside it.
@@ -68,7 +79,7 @@ func (d *Data) standing(g claims.Guard, now claims.Now) claims.GuardView {
 	case g.External():
 		return claims.GuardView{Status: claims.LeaseLive, Remaining: claims.ExternalTrust}
 	case l.End == claims.LeaseReleased || l.End == claims.LeaseFinished:
-		return claims.GuardView{Status: l.End}
+		return claims.GuardView{Status: l.End, Finisher: l.End == claims.LeaseFinished}
 	case !now.Store.Before(l.Expiry) || l.Era < d.era():
 		return claims.GuardView{Status: claims.LeaseExpired}
 	}
@@ -82,7 +93,7 @@ func (d *Data) hold(c claims.Condition, at claims.Swapped, now claims.Now) error
 			return err
 		}
 	}
-	if !c.Guard.IsZero() && !at.Guard.Live() {
+	if !c.Guard.IsZero() && !at.Guard.Live() && !(c.Finisher && at.Guard.Finisher) {
 		return &claims.FencedError{Guard: c.Guard, Status: at.Guard.Status}
 	}
 	if !c.Sender.IsZero() && !at.Sender.Live() {

@@ -51,7 +51,7 @@ func New(cfg Config) *Store {
 			Keys:    map[string][]byte{"k1": bytes.Repeat([]byte{0x6b}, 32)},
 		}
 	}
-	s.data = Data{Calls: map[claims.Key]*Call{}, Leases: map[string]*Lease{}, Log: map[string][]claims.LeaseEvent{}}
+	s.data = Data{Calls: map[claims.Key]*Call{}, Leases: map[string]*Lease{}, Log: map[string][]claims.LeaseEvent{}, Members: map[string]claims.Member{}}
 	return s
 }
 
@@ -128,6 +128,7 @@ func (s *Store) Swap(ctx context.Context, cond claims.Condition, writes ...claim
 	for i, w := range writes {
 		r := w.Stamp(now)
 		s.data.Calls[w.Next.Key] = &Call{Record: r}
+		s.data.record(w.Event, now)
 		out.Records[i] = r.Clone()
 	}
 	return out, nil

@@ -23,7 +23,7 @@ func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key
 		if len(sweep.Tenants) > 0 && !slices.Contains(sweep.Tenants, r.Key.Tenant) {
 			continue
 		}
-		if r.State.Readable() && (r.Unread() || r.Reconcilable(now)) && !r.NextCheck.After(now.Store) {
+		if r.State.Readable() && (r.Unread() || r.Poll || r.Reconcilable(now)) && !r.NextCheck.After(now.Store) {
 			due = append(due, c)
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, er
 			c.Record.Evidence[i].Answer = nil
 		}
 	}
-	return len(old), nil
+	return len(old) + s.data.forget(before, limit), nil
 }
 
 func holdsAnswer(r *claims.Record) bool {

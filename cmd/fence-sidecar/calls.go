@@ -176,6 +176,7 @@ type shownEvidence struct {
 	Outcome  string    `json:"outcome"`
 	Source   string    `json:"source"`
 	At       time.Time `json:"at"`
+	By       string    `json:"by,omitempty"`
 	Note     string    `json:"note,omitempty"`
 }
 
@@ -197,7 +198,7 @@ func shown(r *claims.Record) shownCall {
 		c.Attempts = append(c.Attempts, shownAttempt{a.Number, a.Claim.String(), a.Sender.String(), a.Started.Wall, a.Outcome.String(), a.Proof, a.Wrote, a.Status, a.Cause})
 	}
 	for _, e := range r.Evidence {
-		c.Evidence = append(c.Evidence, shownEvidence{e.Revision, e.Attempt, e.Outcome.String(), e.Source, e.At.Wall, e.Note})
+		c.Evidence = append(c.Evidence, shownEvidence{e.Revision, e.Attempt, e.Outcome.String(), e.Source, e.At.Wall, e.By, e.Note})
 	}
 	return c
 }
@@ -229,7 +230,7 @@ func explain(v claims.View, reg *gateways.Registry, attempts int) string {
 		fmt.Fprintf(&b, "  %s  attempt %d by %s: %s\n", stamp(a.Started.Wall), a.Number, a.Sender.Scope, attemptWords(a))
 	}
 	for _, e := range r.Evidence {
-		fmt.Fprintf(&b, "  %s  evidence (%s) of attempt %d: %s %s\n", stamp(e.At.Wall), e.Source, e.Attempt, e.Outcome, e.Note)
+		fmt.Fprintf(&b, "  %s  evidence (%s) of attempt %d: %s %s\n", stamp(e.At.Wall), strings.TrimSpace(e.Source+" "+e.By), e.Attempt, e.Outcome, e.Note)
 	}
 	fmt.Fprintf(&b, "Next: %s\n", next(v, reg, attempts))
 	return b.String()

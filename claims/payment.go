@@ -1,0 +1,56 @@
+package claims
+
+import "time"
+
+// Where the money of a call that succeeded is.
+const (
+	PaymentPending  = "pending"
+	PaymentDone     = "done"
+	PaymentFailed   = "failed"
+	PaymentReversed = "reversed"
+)
+
+// PollFor is how long a call that succeeded is asked about while its money is still under way: longer than any bank debit takes.
+const PollFor = 30 * 24 * time.Hour
+
+// paid takes in where the money is, as an answer or a lookup tells; "" tells nothing.
+func (r *Record) paid(payment string) {
+	if payment != "" {
+		r.Payment = payment
+	}
+	r.Poll = r.State == StateSucceeded && r.Payment == PaymentPending
+}
+
+// Recheckable reports whether a call that succeeded is to be looked up again: its money is under way, or the store perhaps lost
+// what came after its success.
+func (v *View) Recheckable() bool {
+	r := &v.Record
+	return r.State == StateSucceeded && (r.Poll || v.Loss != nil)
+}
+
+// Recheck takes in what a lookup found of a call that succeeded. It moves the payment state alone: the call stays what it is,
+// whatever its money does, unless the gateway shows two successes. moved is false where nothing is to be written.
+func Recheck(v View, d Verdict) (next Record, moved bool) {
+	r := &v.Record
+	if d.Version != r.Version || !v.Recheckable() {
+		return *r, false
+	}
+	next = r.Clone()
+	switch d.Kind {
+	case FoundDone:
+		next.paid(d.Payment)
+	case FoundFailed:
+		next.paid(PaymentFailed)
+	case Contradiction:
+		if d.Alarm {
+			return alarm(*r, d.Reason), true
+		}
+	}
+	if d.Rules.NoWay || d.Asked.Age(r.FirstStarted) >= PollFor {
+		next.Poll = false
+	}
+	if d.Looked && d.Kind != CouldNotTell {
+		next.Era = v.Era // looked at once: nothing that was lost is missing any more
+	}
+	return next, next.Payment != r.Payment || next.Poll != r.Poll || next.Era != r.Era
+}
