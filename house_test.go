@@ -59,12 +59,16 @@ var rooms = []room{
 	{path: "claims/etcd", floor: 1, why: "a store", store: true, tests: []string{"claims/claimstest"}},
 	{path: "claims/faults", floor: 1, why: "a decorator of any store: knows the seam only", tests: []string{"claims/memory"}},
 
+	{path: "claims/keys", floor: .5, why: "keys of fingerprints and answers: below the stores, which make and keep a set of them",
+		tests: []string{"claims/memory", "claims/claimstest", "claims/sqlite", "claims/postgres", "claims/postgres/pgtest"}},
 	{path: "claims/codec", floor: .5, why: "how the SQL stores write a record's lists: below them, so that they write alike"},
 	{path: "claims/postgres/pgtest", floor: .5, why: "real PostgreSQL servers for tests: knows nothing of claims"},
 	{path: "claims/postgres/pgtest/pgbin", floor: 1, why: "tells make where the server's programs are"},
 
 	{path: "claims", floor: 0, why: "the rules: pure, standard library only, so that they can be read and tested without anything else",
 		tests: []string{"claims/memory", "claims/explore", "claims/faults", "claims/claimstest"}},
+	{path: "tunnel", floor: 0, why: "a connection through an HTTP proxy; knows nothing of calls, so that sends and lookups share it"},
+	{path: "tunnel/tunneltest", floor: .5, why: "a proxy for tests"},
 	{path: "claims/explore", floor: 0, why: "runs interleavings of anything; knows nothing of claims"},
 
 	{path: ".", floor: beside, why: "the rules of the house"},
@@ -84,6 +88,7 @@ var testOnly = map[string][]string{
 	"claims/memory":          {"claims/claimstest"},
 	"claims/postgres/pgtest": {"claims/postgres/pgtest/pgbin"},
 	"gateways/sandbox":       {"cmd/fence-sidecar", "checklist"},
+	"tunnel/tunneltest":      nil,
 }
 
 // modules are the third-party modules that go.mod requires directly, and why each is there instead of something of ours.
@@ -99,6 +104,7 @@ var modules = map[string]string{
 	"github.com/prometheus/client_golang": "the metrics' text format and its rules, as every scraper expects them",
 	"github.com/sony/gobreaker/v2":        "a two-step circuit breaker: asked before the claim, told after the send",
 	"github.com/stripe/stripe-go/v85":     "the official SDK as a client in tests: its own retries are what must not charge twice",
+	"github.com/tink-crypto/tink-go/v2":   "key sets that rotate, MAC and AEAD, with the forms and checks of people who do only that; ours would be our own cryptography",
 	"golang.org/x/sync":                   "singleflight: requests that wait for one call share its lookup",
 	"golang.org/x/sys":                    "socket options, file system types and clocks that package syscall lacks",
 	"modernc.org/sqlite":                  "SQLite without cgo, so that the binary stays static",

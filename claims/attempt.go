@@ -17,8 +17,9 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 		}), true
 	}
 	id := d.Next.Claim
-	r.f.work(id, true)
-	defer r.f.work(id, false)
+	fl := &flight{done: make(chan struct{})}
+	r.f.work(id, fl)
+	defer func() { r.f.work(id, nil); close(fl.done) }()
 	anchor := r.f.Clock() // before the claim leaves: the sender's time ends before the store's deadline
 	rec, guard, err := r.claim(ctx, d)
 	if err != nil {
@@ -27,12 +28,13 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 	}
 	s, gate := r.send(rec, guard, anchor)
 	r.last, r.asked, r.probed = &s, false, r.probed || d.Probe
+	fl.sent = s
 	if !s.Unsent {
 		r.sends++
 		r.sent = id
 	}
 	admitted(verdictOnGateway(s, gate))
-	rec, err = r.f.settle(rec, d.Condition.Guard, s, &r.lease)
+	rec, err = r.f.settle(rec, Condition{Guard: d.Condition.Guard, Finisher: d.Condition.Finisher}, r.kept(s), &r.lease)
 	if err != nil {
 		return refused(&Refusal{Reason: InDoubt, Detail: "the attempt was made; its outcome could not be stored", RetryAfter: time.Second}), true
 	}
@@ -46,6 +48,14 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 		}
 	}
 	return res, done
+}
+
+// kept is what of a sender's word may be stored.
+func (r *round) kept(s Sent) Sent {
+	if r.c.Keep != nil && s.Answer != nil {
+		s.Answer = r.c.Keep(s.Answer)
+	}
+	return s
 }
 
 func (r *round) admit() (func(error), error) {
@@ -66,12 +76,12 @@ func verdictOnGateway(s Sent, gate *Refusal) error {
 	return nil
 }
 
-// work marks a claim as this process's, being worked on.
-func (f *Fence) work(id ClaimID, on bool) {
+// work marks a claim as this process's, being worked on; nil: not any more.
+func (f *Fence) work(id ClaimID, fl *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if on {
-		f.working[id] = true
+	if fl != nil {
+		f.working[id] = fl
 	} else {
 		delete(f.working, id)
 	}
@@ -83,11 +93,12 @@ var errAgain = errors.New("decide again")
 // claim writes the claim and returns the record with the guard's remaining time.
 func (r *round) claim(ctx context.Context, d Decision) (Record, *Held, error) {
 	w := Write{Version: r.view.Record.Version, Next: d.Next, Claim: true, Timeout: r.c.Policy.AttemptTimeout}
+	writes := r.writes(d, w)
 	asked := r.f.Clock()
 	if r.unwritten == 0 {
 		r.began = asked
 	}
-	sw, err := r.f.swap(ctx, d.Condition, w)
+	sw, err := r.f.swap(ctx, d.Condition, writes...)
 	if err != nil && !Refused(err) {
 		asked = r.f.Clock()
 		sw, err = r.f.confirm(ctx, d)
@@ -95,7 +106,11 @@ func (r *round) claim(ctx context.Context, d Decision) (Record, *Held, error) {
 	if err != nil {
 		return Record{}, nil, err
 	}
-	return sw.Records[0], newHeld(r.f.Leases, r.f.Clock, r.f.Times, d.Condition.Guard, asked, sw.Guard.Remaining), nil
+	left := sw.Guard.Remaining
+	if sw.Guard.Finisher { // the last token of its scope: nobody can take it over
+		left = ExternalTrust
+	}
+	return sw.Records[0], newHeld(r.f.Leases, r.f.Clock, r.f.Times, d.Condition.Guard, asked, left), nil
 }
 
 // confirm finds out about a claim whose write ended in an error. The row is ours only by its claim id, and is sent on only
@@ -110,7 +125,7 @@ func (f *Fence) confirm(ctx context.Context, d Decision) (Swapped, error) {
 				f.abandon(d, f.StoreTimeout) // it may land yet
 				return Swapped{}, errAgain
 			}
-			sw, err := f.Store.Swap(ctx, Condition{Guard: d.Condition.Guard, Sender: d.Condition.Sender},
+			sw, err := f.Store.Swap(ctx, Condition{Guard: d.Condition.Guard, Finisher: d.Condition.Finisher, Sender: d.Condition.Sender},
 				Write{Version: v.Record.Version, Next: v.Record})
 			if err == nil {
 				return sw, nil
@@ -138,7 +153,7 @@ func (f *Fence) abandon(d Decision, after time.Duration) {
 		if err != nil || !rec.Mine(d.Next.Revision, d.Next.Attempt, d.Next.Claim) {
 			return
 		}
-		if _, err := f.settle(rec, d.Condition.Guard, Sent{Unsent: true, Cause: "unconfirmed"}, new(string)); err != nil {
+		if _, err := f.settle(rec, Condition{Guard: d.Condition.Guard, Finisher: d.Condition.Finisher}, Sent{Unsent: true, Cause: "unconfirmed"}, new(string)); err != nil {
 			f.Log.Warn("an unsent claim stays pending until its deadline", "call", rec.Key.Call)
 		}
 	})
@@ -247,16 +262,17 @@ func attempted(rec Record, id ClaimID, s Sent, gate *Refusal) (Result, bool) {
 	}), true
 }
 
-// settle stores the sender's word, however long the store takes: under the caller's guard where the record still names
+// settle stores the sender's word, however long the store takes: under the caller's condition where the record still names
 // the claim, else as evidence, which needs none. lease becomes "lost" where the guard was refused. A record that the store has
 // lost is put back by its sender. It fails only when the process ends first.
-func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, error) {
+func (f *Fence) settle(rec Record, under Condition, s Sent, lease *string) (Record, error) {
 	mine, rev, att, id, perhaps := rec, rec.Revision, rec.Attempt, rec.Claim, false
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		write, cond := Write{Version: rec.Version}, Condition{Guard: guard}
+		was, write, cond := rec, Write{Version: rec.Version}, under
 		var ok bool
 		if !rec.Exists() {
 			rec, cond = mine, Condition{}
+			was = mine
 		}
 		write.Next, ok = Settle(rec, rev, att, id, s)
 		if write.Version != 0 && (!ok || *lease == "lost") {
@@ -267,6 +283,7 @@ func (f *Fence) settle(rec Record, guard Guard, s Sent, lease *string) (Record, 
 		var err error
 		switch {
 		case ok:
+			write.Event = EventOf(was, write.Next)
 			sw, err = f.swap(f.life, cond, write)
 		case perhaps: // told already, by a write of ours that nobody acknowledged: look again once all is
 			err = f.confirmed()

@@ -11,6 +11,9 @@ type Policy struct {
 	AttemptTimeout time.Duration
 	// MaxAttempts counts only attempts that wrote a byte and got no listed refusal.
 	MaxAttempts int
+	// NoTokens: the gateway serves calls without a fencing token as the rule, so that what was never claimed may be cancelled
+	// without one.
+	NoTokens bool
 	// Probe: a repeat with the same key replays, so that it may stand in for a lookup (G1 and G4).
 	Probe bool
 	// Margin is kept from the end of the key's retention; 0: the greater of 5 min and 1 % of the retention. It must
@@ -38,6 +41,12 @@ type Request struct {
 	Policy           Policy
 	Claim            ClaimID // the id that a claim of this request would get
 
+	// Undoes is the key of the call that this one undoes, Part what of it; "": it undoes none. Target is that call's snapshot,
+	// under the same guard.
+	Undoes string
+	Part   string
+	Target *View
+
 	Working bool // this process still works on the record's current attempt
 	Asked   bool // a lookup was tried within this request
 	Probed  bool // a probe was sent within this request
@@ -61,16 +70,23 @@ func (a Action) String() string {
 // Decision is the result of Decide.
 type Decision struct {
 	Action    Action
-	Next      Record
+	Next      Record // its Version is the one that it replaces
 	Condition Condition
-	Refusal   *Refusal
-	Probe     bool // the claim is a probe: a further attempt while in doubt
+	// Target is written with Next, all or nothing: the call that is undone. nil: it is not touched.
+	Target *Record
+	// Look is the call that a Reconcile is to find out about.
+	Look    Key
+	Refusal *Refusal
+	Probe   bool // the claim is a probe: a further attempt while in doubt
 }
 
 // Decide says what may be done with a request, from one snapshot. It is pure: a stale token is refused before anything
 // of the record is looked at, so that a zombie never learns the new holder's result (DESIGN sections 3 and 4).
 func Decide(v View, q Request, ring Ring) Decision {
 	d := judge(v, q, ring)
+	if d.Action == Reconcile && d.Look == (Key{}) {
+		d.Look = q.Key
+	}
 	if d.Refusal != nil && v.Loss != nil && d.Refusal.Outcome == NotExecuted {
 		d.Refusal.Outcome = Unknown // an attempt may have been lost
 	}
@@ -83,15 +99,29 @@ func judge(v View, q Request, ring Ring) Decision {
 		d.Refusal.RetryAfter = v.Quarantine
 		return d
 	}
+	if q.Undoes != "" {
+		return decideUndo(v, q, ring)
+	}
 	if d, ok := checkGuard(v.Guard, q.Guard); !ok {
 		return d
 	}
+	return decideCall(v, q, ring)
+}
+
+// decideCall decides about a request whose guard holds.
+func decideCall(v View, q Request, ring Ring) Decision {
 	r := &v.Record
 	if !r.Exists() {
 		return decideNone(v, q, ring)
 	}
 	if d, ok := checkPlace(r, q); !ok {
 		return d
+	}
+	if q.Revision == r.Revision+1 {
+		return decideRevision(v, q, ring)
+	}
+	if r.State == StateCancelled && r.Fingerprint.IsZero() { // undone before it came: there is no request to compare with
+		return cancelled(r)
 	}
 	if d, ok := checkFingerprint(r, q, ring); !ok {
 		return d
@@ -100,7 +130,7 @@ func judge(v View, q Request, ring Ring) Decision {
 		return Decision{Action: Amend, Next: next}
 	}
 	if v.Loss != nil && r.losable(v.Now) && !q.Working {
-		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: Condition{Guard: q.Guard}}
+		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: q.condition()}
 	}
 	switch r.State {
 	case StatePending:
@@ -114,7 +144,7 @@ func judge(v View, q Request, ring Ring) Decision {
 	case StateReview:
 		return refuse(r, NeedsReview, reviewDetail(r))
 	case StateCancelled:
-		return refuse(r, CallCancelled, "the call was cancelled before anything was executed")
+		return cancelled(r)
 	}
 	return unreadable("the record is in a state that this version does not know")
 }
@@ -133,7 +163,21 @@ func checkGuard(v GuardView, g Guard) (Decision, bool) {
 	return refuse(nil, Fenced, "the fence token is "+v.Status.String()+": another holder may have taken over"), false
 }
 
-// checkPlace refuses a foreign scope and another revision.
+func cancelled(r *Record) Decision {
+	return refuse(r, CallCancelled, "the call was cancelled before anything was executed")
+}
+
+// condition is what a write under the caller's guard asks for.
+func (q Request) condition() Condition {
+	return Condition{Guard: q.Guard, Finisher: q.finishes()}
+}
+
+// finishes reports whether the guard is the token that finished the scope of the call that is undone.
+func (q Request) finishes() bool {
+	return q.Target != nil && q.Target.Guard.Finisher && q.Target.Record.Scope == q.Guard.Scope
+}
+
+// checkPlace refuses a foreign scope, a revision that is out of turn, and a call that undoes another than the record says.
 func checkPlace(r *Record, q Request) (Decision, bool) {
 	if r.Scope != "" && r.Scope != q.Guard.Scope {
 		return refuse(nil, Fenced, "the call belongs to a scope: a token of that scope is needed"), false
@@ -141,10 +185,10 @@ func checkPlace(r *Record, q Request) (Decision, bool) {
 	switch {
 	case q.Revision < r.Revision:
 		return refuse(r, SupersededRev, fmt.Sprintf("the call is at revision %d", r.Revision)), false
-	case q.Revision > r.Revision:
-		d := refuse(r, RevisionBlocked, fmt.Sprintf("the call is at revision %d, which is %s", r.Revision, r.State))
-		d.Refusal.RetryAfter = time.Minute
-		return d, false
+	case q.Revision > r.Revision+1:
+		return refuse(r, RevisionBlocked, fmt.Sprintf("the call is at revision %d: the next one is %d", r.Revision, r.Revision+1)), false
+	case q.Undoes != r.Undoes || q.Part != r.Part:
+		return refuse(r, KeyConflict, "the call under this key undoes something else"), false
 	}
 	return Decision{}, true
 }
@@ -179,13 +223,13 @@ func decideNone(v View, q Request, ring Ring) Decision {
 	if err != nil {
 		return unreadable(err.Error())
 	}
-	r := Record{Key: q.Key, Revision: 1, Fingerprint: f, Facts: q.Facts, Era: v.Era}
+	r := Record{Key: q.Key, Revision: 1, Fingerprint: f, Facts: q.Facts, Era: v.Era, Undoes: q.Undoes, Part: q.Part}
 	if !q.Guard.Instance() {
 		r.Scope = q.Guard.Scope
 	}
 	if v.Loss != nil {
 		v.Record = r
-		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: Condition{Guard: q.Guard}}
+		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: q.condition()}
 	}
 	return claim(r, q, Guard{})
 }
@@ -211,7 +255,7 @@ func claim(r Record, q Request, dead Guard) Decision {
 	})
 	return Decision{
 		Action: Claim, Next: next,
-		Condition: Condition{Guard: q.Guard, Sender: q.Instance, Dead: dead},
+		Condition: Condition{Guard: q.Guard, Finisher: q.finishes(), Sender: q.Instance, Dead: dead},
 	}
 }
 
@@ -246,14 +290,18 @@ func trim(as []Attempt) []Attempt {
 func decidePending(v View, q Request) Decision {
 	r := &v.Record
 	if left := r.Deadline.Sub(v.Now.Store); left > 0 || q.Working {
-		d := refuse(r, InFlight, "an attempt of this call is in flight")
-		d.Refusal.RetryAfter = min(max(left, time.Second), 5*time.Second)
-		return d
+		return inFlight(r, left, "an attempt of this call is in flight")
 	}
 	if r.Sender == q.Instance { // ours, and we no longer work on it
 		return Decision{Action: Amend, Next: GiveUp(*r), Condition: Condition{Sender: q.Instance}}
 	}
 	return decideDoubt(v, q, r.Sender)
+}
+
+func inFlight(r *Record, left time.Duration, detail string) Decision {
+	d := refuse(r, InFlight, detail)
+	d.Refusal.RetryAfter = min(max(left, time.Second), 5*time.Second)
+	return d
 }
 
 // decideDoubt handles an attempt that was sent without a definite answer. dead names the sender that must be dead before

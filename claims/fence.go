@@ -24,8 +24,13 @@ type Call struct {
 	Also             [][]byte // see Request
 	Facts            Facts
 	Policy           Policy
-	// Wait is how long doubt may be looked into while the app waits.
+	// Undoes is the call key, of the same tenant, of the call that this one undoes; Part what of it.
+	Undoes string
+	Part   string
+	// Wait is how long a call in flight is joined, and a doubt looked into, while the app waits.
 	Wait time.Duration
+	// Keep cuts an answer down to what may be stored; nil: all of it may.
+	Keep func(*Answer) *Answer
 	// Send makes one attempt. It must call gate immediately before the first byte and pass nothing if gate fails. ctx
 	// ends with the attempt's time.
 	Send func(ctx context.Context, a Pass, gate func() error) Sent
@@ -89,7 +94,7 @@ type Fence struct {
 
 	wg       sync.WaitGroup
 	mu       sync.Mutex
-	working  map[ClaimID]bool
+	working  map[ClaimID]*flight
 	draining bool
 	inflight atomic.Int64
 }
@@ -100,7 +105,7 @@ func New(cfg Config) *Fence {
 		cfg.StoreTimeout = 5 * time.Second
 	}
 	cfg.Times = cfg.Times.Defaults()
-	f := &Fence{Config: cfg, working: map[ClaimID]bool{}}
+	f := &Fence{Config: cfg, working: map[ClaimID]*flight{}}
 	f.sending, f.cut = context.WithCancel(context.Background())
 	f.life, f.end = context.WithCancel(context.Background())
 	return f
@@ -110,7 +115,7 @@ func New(cfg Config) *Fence {
 func (f *Fence) Working(id ClaimID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.working[id]
+	return f.working[id] != nil
 }
 
 // InFlight is how many requests are being worked on.
@@ -160,7 +165,7 @@ func (f *Fence) GiveUpOwn(ctx context.Context, v View) error {
 	if r.State != StatePending || r.Sender != own || v.Now.Store.Before(r.Deadline) || f.Working(r.Claim) {
 		return nil
 	}
-	_, err := f.swap(ctx, Condition{Sender: own}, Write{Version: r.Version, Next: GiveUp(*r)})
+	_, err := f.swap(ctx, Condition{Sender: own}, change(*r, GiveUp(*r)))
 	return err
 }
 
@@ -213,12 +218,15 @@ type round struct {
 	c      Call
 	asked  bool
 	probed bool
-	last   *Sent    // the last attempt of this request
+	joined bool     // waited for another request's attempt: this one sends nothing
+	last   *Sent    // the last attempt of this request, or the one that it joined
 	view   View     // as last read
+	target *View    // of the call that is undone
 	lease  string   // once lost, it stays so
-	since  *Reading // when the doubt began
+	since  *Reading // when the waiting began
 	pause  time.Duration
-	spins  int // steps since the last pause
+	poll   time.Duration // of another process's attempt
+	spins  int           // steps since the last pause
 	sends  int
 	sent   ClaimID // of the last attempt that this request sent
 	// unwritten counts claims whose write failed and left no trace, since began.
@@ -240,7 +248,27 @@ func (r *round) request(g Guard) Request {
 		Key: c.Key, Revision: c.Revision, Guard: g, Instance: r.f.Instance.Guard(),
 		Canonical: c.Canonical, CanonicalVersion: c.CanonicalVersion, Also: c.Also, Facts: c.Facts, Policy: c.Policy,
 		Claim: NewClaimID(), Working: r.f.Working(r.view.Record.Claim), Asked: r.asked, Probed: r.probed,
+		Undoes: c.Undoes, Part: c.Part, Target: r.target,
 	}
+}
+
+// read takes the snapshots that the decision is about. The target comes first: what is written of the undo's own record is then
+// compared with a version that was read later, and both versions are compared when they are written.
+func (r *round) read(ctx context.Context, g Guard) error {
+	r.target = nil
+	if r.c.Undoes != "" {
+		t, err := r.f.get(ctx, Key{r.c.Key.Tenant, r.c.Undoes}, g)
+		if err != nil {
+			return err
+		}
+		r.target = &t
+	}
+	view, err := r.f.get(ctx, r.c.Key, g)
+	if err != nil {
+		return err
+	}
+	r.view = view
+	return nil
 }
 
 // step reads, decides and acts once.
@@ -249,79 +277,127 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 	if g.IsZero() {
 		return refused(leaseLost()), true
 	}
-	view, err := r.f.get(ctx, r.c.Key, g)
-	if err != nil {
+	if err := r.read(ctx, g); err != nil {
 		return refused(storeRefusal(err)), true
 	}
-	r.view = view
+	view := &r.view
 	if g.External() && view.Quarantine <= 0 && view.Guard.Status == LeaseAbsent { // a token that the store has not seen yet
 		if ref := r.f.present(ctx, g); ref != nil {
 			return refused(ref), true
 		}
 		return Result{}, false
 	}
-	d := Decide(view, r.request(g), r.f.Keys)
+	d := Decide(*view, r.request(g), r.f.Keys)
 	switch d.Action {
 	case Claim:
-		if ctx.Err() != nil { // the app is gone: nothing is started for it
-			return refused(&Refusal{Reason: NotSent, Detail: "the app hung up", Outcome: view.Record.Outcome()}), true
-		}
-		if r.sends > 0 && !view.Record.knows(r.sent) { // a restored file: what this request sent is still out there
-			return refused(&Refusal{Reason: InDoubt, Detail: "the call was sent, and the store has lost its record", RetryAfter: time.Minute}), true
-		}
-		if r.f.sending.Err() != nil {
-			return refused(&Refusal{Reason: Draining, Detail: "the sidecar is shutting down", RetryAfter: time.Second, Outcome: view.Record.Outcome()}), true
-		}
-		if r.f.Instance.Left() <= 0 { // nothing could be sent under it
-			return refused(leaseLost()), true
-		}
-		return r.attempt(ctx, d)
+		return r.mayClaim(ctx, d)
 	case Amend:
-		_, err := r.f.swap(ctx, d.Condition, Write{Version: view.Record.Version, Next: d.Next})
-		if err != nil && !errors.Is(err, ErrLost) {
-			return r.notClaimed(err)
-		}
-		return Result{}, false
+		return r.amend(ctx, d)
 	case Reconcile:
 		r.asked = true
 		if r.f.Reconcile != nil {
 			look, done := r.f.patience(ctx)
-			if err := r.f.Reconcile(look, r.c.Key); err != nil && look.Err() == nil {
-				r.f.Log.Warn("reconcile", "call", r.c.Key.Call, "error", err)
+			if err := r.f.Reconcile(look, d.Look); err != nil && look.Err() == nil {
+				r.f.Log.Warn("reconcile", "call", d.Look.Call, "error", err)
 			}
 			done()
 		}
 		return Result{}, false
 	case Replay:
-		res := Result{Answer: view.Record.Answer, Outcome: view.Record.Outcome(), Source: SourceReplayed}
-		if view.Record.Reconciled { // made from a lookup: not the bytes that the gateway once sent
-			res.Source = SourceReconciled
-		}
-		return res, true
+		return r.replay(), true
 	}
 	r.foreign = d.Refusal.Reason == Fenced && view.Guard.Live()
-	if d.Refusal.Reason == InDoubt {
+	switch d.Refusal.Reason {
+	case InDoubt:
 		return r.doubt(ctx, d.Refusal)
+	case InFlight:
+		return r.join(ctx, d.Refusal)
 	}
 	return refused(d.Refusal), true
+}
+
+// mayClaim claims and sends, unless this request must not: its app is gone, it has sent what the store has lost, or it has only
+// waited for another's attempt.
+func (r *round) mayClaim(ctx context.Context, d Decision) (Result, bool) {
+	rec := &r.view.Record
+	switch {
+	case r.joined:
+		return r.joinedUnsent(ctx)
+	case ctx.Err() != nil: // nothing is started for an app that is gone
+		return refused(&Refusal{Reason: NotSent, Detail: "the app hung up", Outcome: rec.Outcome()}), true
+	case r.sends > 0 && !rec.knows(r.sent): // a restored file: what this request sent is still out there
+		return refused(&Refusal{Reason: InDoubt, Detail: "the call was sent, and the store has lost its record", RetryAfter: time.Minute}), true
+	case r.f.sending.Err() != nil:
+		return refused(&Refusal{Reason: Draining, Detail: "the sidecar is shutting down", RetryAfter: time.Second, Outcome: rec.Outcome()}), true
+	case r.f.Instance.Left() <= 0: // nothing could be sent under it
+		return refused(leaseLost()), true
+	}
+	return r.attempt(ctx, d)
+}
+
+// amend writes what the decision made of a record, and lets it be made again.
+func (r *round) amend(ctx context.Context, d Decision) (Result, bool) {
+	was := r.view.Record
+	if r.target != nil && d.Next.Key == (Key{r.c.Key.Tenant, r.c.Undoes}) {
+		was = r.target.Record
+	}
+	_, err := r.f.swap(ctx, d.Condition, r.writes(d, change(was, d.Next))...)
+	if err != nil && !errors.Is(err, ErrLost) {
+		return r.notClaimed(err)
+	}
+	return Result{}, false
+}
+
+// writes are a decision's: its own record's, then that of the call that is undone.
+func (r *round) writes(d Decision, own Write) []Write {
+	if d.Target == nil {
+		return []Write{own}
+	}
+	return []Write{own, change(r.target.Record, *d.Target)}
+}
+
+// change is the write of what became of a record.
+func change(was, next Record) Write {
+	return Write{Version: was.Version, Next: next, Event: EventOf(was, next)}
+}
+
+func (r *round) replay() Result {
+	rec := &r.view.Record
+	res := Result{Answer: rec.Answer, Outcome: rec.Outcome(), Source: SourceReplayed}
+	switch {
+	case r.joined:
+		res.Source = SourceJoined
+	case rec.Reconciled: // made from a lookup: not the bytes that the gateway once sent
+		res.Source = SourceReconciled
+	}
+	return res
 }
 
 // doubt asks again while the app is willing to wait. A server error in the gateway's own shape is passed on: every SDK takes
 // it for one. Any other unlisted answer could be taken for a definite one, so the app is told that the call is in doubt.
 func (r *round) doubt(ctx context.Context, ref *Refusal) (Result, bool) {
-	now := r.f.Clock()
-	if r.since == nil {
-		r.since = &now
-	}
-	if now.Sub(*r.since)+r.pause < r.c.Wait && r.f.Reconcile != nil && r.f.wait(ctx, r.pause) {
+	if r.left() > r.pause && r.f.Reconcile != nil && r.f.wait(ctx, r.pause) {
 		r.pause = min(2*r.pause, 5*time.Second)
 		r.asked, r.spins = false, 0
 		return Result{}, false
 	}
 	if r.last != nil && r.last.Answer != nil && r.last.Answer.Status >= 500 && r.last.Error {
-		return Result{Answer: r.last.Answer, Outcome: Unknown, Source: SourceSent}, true
+		res := Result{Answer: r.last.Answer, Outcome: Unknown, Source: SourceSent}
+		if r.sends == 0 {
+			res.Source = SourceJoined
+		}
+		return res, true
 	}
 	return refused(ref), true
+}
+
+// left is how much longer this request may wait for others; the first question starts the clock.
+func (r *round) left() time.Duration {
+	now := r.f.Clock()
+	if r.since == nil {
+		r.since = &now
+	}
+	return r.c.Wait - now.Sub(*r.since)
 }
 
 // finish adds what is the same for every result. A refusal made without the record tells nothing of it; if this request had

@@ -63,7 +63,7 @@ func (w *world) processOn(name string, clock *bent) *process {
 		w.t.Fatal(err)
 	}
 	p.fence = claims.New(claims.Config{
-		Store: w.tap, Leases: w.tap, Keys: w.mem.Keyring(), Instance: p.inst, Clock: p.clock.read, Times: w.times, Log: log,
+		Store: w.tap, Leases: w.tap, Keys: memory.Ring{}, Instance: p.inst, Clock: p.clock.read, Times: w.times, Log: log,
 		Reconcile: func(ctx context.Context, k claims.Key) error { return w.lookup(ctx, p, k) },
 	})
 	return p

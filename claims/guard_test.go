@@ -173,41 +173,6 @@ func TestSystemClock(t *testing.T) {
 	}
 }
 
-func TestKeyring(t *testing.T) {
-	k := &Keyring{Current: "new", Keys: map[string][]byte{"old": []byte("old key"), "new": []byte("new key")}}
-	f, err := k.Sign(1, []byte("x"))
-	if err != nil || f.KeyID != "new" || f.Canonical != 1 || len(f.MAC) != 32 || f.IsZero() {
-		t.Fatalf("%+v %v", f, err)
-	}
-	old, _ := (&Keyring{Current: "old", Keys: k.Keys}).Sign(1, []byte("x"))
-	for name, g := range map[string]Fingerprint{"current": f, "rotated": old} {
-		if same, err := k.Match(g, 1, []byte("x")); !same || err != nil {
-			t.Errorf("%s: %v %v", name, same, err)
-		}
-		if same, err := k.Match(g, 1, []byte("y")); same || err != nil {
-			t.Errorf("%s, another request: %v %v", name, same, err)
-		}
-		if same, err := k.Match(g, 2, []byte("x")); same || !errors.Is(err, ErrUnreadable) {
-			t.Errorf("%s, another version: %v %v", name, same, err)
-		}
-	}
-	for name, g := range map[string]Fingerprint{"none": {}, "of a key that is gone": {KeyID: "gone", Canonical: 1, MAC: f.MAC}} {
-		if same, err := k.Match(g, 1, []byte("x")); same || !errors.Is(err, ErrUnreadable) {
-			t.Errorf("%s: %v %v", name, same, err)
-		}
-	}
-	if same, _ := k.Match(Fingerprint{KeyID: "new", Canonical: 1}, 1, []byte("x")); same {
-		t.Error("no MAC matched")
-	}
-	if _, err := (&Keyring{Current: "gone", Keys: k.Keys}).Sign(1, nil); !errors.Is(err, ErrUnreadable) {
-		t.Errorf("signed with a key that is not there: %v", err)
-	}
-	two, _ := k.Sign(2, []byte("x"))
-	if string(two.MAC) == string(f.MAC) {
-		t.Error("the canonical version is not part of the MAC")
-	}
-}
-
 func TestClaimIDText(t *testing.T) {
 	id := NewClaimID()
 	text, _ := id.MarshalText()

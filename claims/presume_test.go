@@ -64,7 +64,7 @@ func TestDecideAfterALoss(t *testing.T) {
 
 // TestNothingIsSaidUnsentAfterALoss: what the store perhaps forgot may have been executed.
 func TestNothingIsSaidUnsentAfterALoss(t *testing.T) {
-	second := func(q *Request, v *View) { lost(q, v); q.Revision = 2 }
+	second := func(q *Request, v *View) { lost(q, v); q.Revision = 3 }
 	wantRefused(t, decide(fresh(t), t0, second), RevisionBlocked, Unknown)
 	wantRefused(t, decide(fresh(t).claim(t0).settle(t0, unsent), t0, second), RevisionBlocked, Unknown)
 	conflict := func(q *Request, v *View) { lost(q, v); q.Canonical = []byte("amount=900") }

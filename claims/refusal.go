@@ -38,6 +38,15 @@ const (
 	CallsInFlight Reason = "calls-in-flight"
 	StalePing     Reason = "stale-ping"
 	UnknownWatch  Reason = "unknown-watch"
+
+	Unauthorized   Reason = "unauthorized"
+	NoOperators    Reason = "no-operators"
+	NoSuchCall     Reason = "no-such-call"
+	RecordChanged  Reason = "record-changed"
+	NotResolvable  Reason = "not-resolvable"
+	NoticeEarly    Reason = "notice-early"
+	NoticeConflict Reason = "notice-conflict"
+	NoticeRefused  Reason = "notice-refused"
 )
 
 // Reasons lists every refusal of a call, for the tests that demand a status and an error shape for each.
@@ -49,6 +58,11 @@ var Reasons = []Reason{
 
 // LeaseReasons lists the refusals that only the lease API makes; it makes some of Reasons too.
 var LeaseReasons = []Reason{ScopeHeld, CallsInFlight, StalePing, UnknownWatch}
+
+// CallsReasons lists the refusals that only the calls API makes; it makes some of Reasons too.
+var CallsReasons = []Reason{
+	Unauthorized, NoOperators, NoSuchCall, RecordChanged, NotResolvable, NoticeEarly, NoticeConflict, NoticeRefused,
+}
 
 // Refusal is the one error that says why a request got no gateway answer.
 type Refusal struct {

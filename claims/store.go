@@ -259,8 +259,10 @@ type Backend interface {
 	Lister
 	Journal
 	Members
-	// Keyring returns the realm and the fingerprint keys that the migration made.
-	Keyring() *Keyring
+	// Realm is what the migration drew to separate deployments that share a gateway account: gateway keys derive from it.
+	Realm() string
+	// Keyset is the key set that the migration made, as package keys writes it. It is a secret.
+	Keyset() []byte
 	Close() error
 }
 

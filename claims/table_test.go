@@ -2,6 +2,8 @@ package claims
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -24,8 +26,25 @@ var (
 	me    = Guard{Scope: InstancePrefix + "me", Token: 3}
 	other = Guard{Scope: InstancePrefix + "other", Token: 1}
 	app   = Guard{Scope: "shop:run", Token: 7}
-	ring  = &Keyring{Realm: "r", Current: "k", Keys: map[string][]byte{"k": bytes.Repeat([]byte{1}, 32)}}
 )
+
+var ring plainRing
+
+// plainRing is a Ring with one key, which is no secret: the rules do not depend on how a fingerprint is made.
+type plainRing struct{}
+
+func (plainRing) Sign(version int, canonical []byte) (Fingerprint, error) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", version, canonical))
+	return Fingerprint{KeyID: "k", Canonical: version, MAC: sum[:]}, nil
+}
+
+func (p plainRing) Match(f Fingerprint, version int, canonical []byte) (bool, error) {
+	if f.KeyID != "k" || f.Canonical != version {
+		return false, ErrUnreadable
+	}
+	want, err := p.Sign(version, canonical)
+	return bytes.Equal(want.MAC, f.MAC), err
+}
 
 var canonical = []byte("amount=100")
 

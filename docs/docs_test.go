@@ -99,6 +99,7 @@ func TestProblemTypesAreDocumented(t *testing.T) {
 	table := map[string][]string{}
 	for heading, list := range map[string][]claims.Reason{
 		"## Refusals": claims.Reasons, "## Refusals of the lease API": claims.LeaseReasons,
+		"## Refusals of the calls API": claims.CallsReasons,
 	} {
 		var reasons []string
 		for _, r := range list {
@@ -118,7 +119,7 @@ func TestProblemTypesAreDocumented(t *testing.T) {
 		slugs[m[1]] = m[2]
 	}
 	found := problemRow.FindAllStringSubmatch(read(t, "../proxy/problem.go"), -1)
-	if want := len(claims.Reasons) + len(claims.LeaseReasons); len(found) != want {
+	if want := len(claims.Reasons) + len(claims.LeaseReasons) + len(claims.CallsReasons); len(found) != want {
 		t.Fatalf("%d statuses were read from the source, want %d: this test must learn its new form", len(found), want)
 	}
 	for _, m := range found {

@@ -249,7 +249,7 @@ func values(header []claims.Field, name string) (vs []string) {
 	}
 	for _, f := range header {
 		if strings.EqualFold(f.Name, name) {
-			vs = append(vs, strings.TrimSpace(f.Value))
+			vs = append(vs, strings.Trim(f.Value, " \t")) // RFC 9110, section 5.5; other spaces belong to a value
 		}
 	}
 	return vs

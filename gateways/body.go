@@ -2,7 +2,6 @@ package gateways
 
 import (
 	"bytes"
-	"mime"
 	"net/url"
 	"strings"
 
@@ -23,7 +22,10 @@ const mediaForm = "application/x-www-form-urlencoded"
 // body is a request's body, read as far as its media type allows.
 type body struct {
 	media  string // media type without parameters, lower-case; "": none
+	kind   string // media type with the parameters that count
+	coding string // content codings, as they stood
 	format format
+	json   bool // to be read as JSON; whether it is, canonicalJSON says, and of an object members
 	raw    []byte
 	sealed bool // encoded or covered by a digest or signature: changing it would break it
 }
@@ -45,24 +47,28 @@ func readBody(in Inbound) (body, error) {
 	for _, name := range sealing {
 		b.sealed = b.sealed || len(values(in.Header, name)) > 0
 	}
-	for _, enc := range values(in.Header, "Content-Encoding") {
+	codings := values(in.Header, "Content-Encoding")
+	for _, enc := range codings {
 		b.sealed = b.sealed || !strings.EqualFold(enc, "identity")
 	}
+	b.coding = strings.Join(codings, ",")
+	readable := !b.sealed || len(codings) == 0
+	isJSON := b.media == "application/json" || strings.HasSuffix(b.media, "+json")
+	if len(types) == 1 {
+		var utf8, ok bool
+		b.kind, utf8, ok = kindOf(types[0], isJSON || b.media == mediaForm)
+		readable = readable && utf8 && ok
+	}
 	switch {
-	case b.sealed && len(values(in.Header, "Content-Encoding")) > 0:
+	case !readable:
 	case b.media == mediaForm || b.media == "" && len(b.raw) == 0:
 		if _, ok := pairs(b.raw); ok {
 			b.format = form
 		}
-	case b.media == "application/json" || strings.HasSuffix(b.media, "+json"):
+	case isJSON:
+		b.json = true
 		if _, ok := members(b.raw); ok {
 			b.format = object
-		}
-	}
-	if len(types) == 1 {
-		// Another character set would make another text of the same bytes.
-		if _, p, err := mime.ParseMediaType(types[0]); err != nil || p["charset"] != "" && !strings.EqualFold(p["charset"], "utf-8") {
-			b.format = opaque
 		}
 	}
 	return b, nil

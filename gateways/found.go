@@ -13,13 +13,18 @@ func (q *query) read(it item, ours, none bool) claims.Finding {
 		if c.Reference == "ours" && !ours || c.Reference == "none" && !none || !q.called(c) || !allHold(c.When, it.doc) {
 			continue
 		}
-		switch c.Is {
-		case CaseMissed:
+		switch {
+		case c.Is == CaseDone, c.Is == CaseFailed:
+			return q.found(c, it)
+		case q.done && q.paid(it) != "":
+			return q.found(Case{Is: CaseDone}, it)
+		case c.Is == CaseMissed:
 			return claims.Finding{Kind: claims.Missed, Reason: "the object stands as before the call"}
-		case CaseBusy:
-			return cannotTell("the object is in use")
 		}
-		return q.found(c, it)
+		return cannotTell("the object is in use")
+	}
+	if q.done && q.paid(it) != "" {
+		return q.found(Case{Is: CaseDone}, it)
 	}
 	// A match that nobody can read still must not carry another amount.
 	if q.l.Kind != KindGet && q.f.Lookup[appReference] == "" {
@@ -66,11 +71,20 @@ func (q *query) found(c Case, it item) claims.Finding {
 		return claims.Finding{Kind: claims.FoundFailed, Payment: first(c.Payment, "failed"), Reason: "found, failed"}
 	}
 	f := claims.Finding{Kind: claims.FoundDone, Payment: c.Payment, Reason: "found"}
-	if p := q.g.payment(q.r); f.Payment == "" && p != nil {
-		f.Payment = p.Values[text(it.doc, p.At)]
+	if f.Payment == "" {
+		f.Payment = q.paid(it)
 	}
 	f.Answer = q.answer(it)
 	return f
+}
+
+// paid is where the money is, as the object says; "": it does not.
+func (q *query) paid(it item) string {
+	p := q.g.payment(q.r)
+	if p == nil {
+		return ""
+	}
+	return p.Values[text(it.doc, p.At)]
 }
 
 // compare says whether the match has the call's amount and currency.

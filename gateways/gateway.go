@@ -38,10 +38,13 @@ type Gateway struct {
 	Hosts []string `yaml:"hosts"`
 	// BaseURL is scheme and host to send to, without a path: request targets pass unchanged.
 	BaseURL string `yaml:"baseURL"`
-	// CABundle is a PEM file that replaces the system's roots; ClientCert and ClientKey are a client certificate.
+	// CABundle is a PEM file that replaces the system's roots; ClientCert and ClientKey are PEM files of a client certificate
+	// with its chain and of its key.
 	CABundle   string `yaml:"caBundle"`
 	ClientCert string `yaml:"clientCert"`
 	ClientKey  string `yaml:"clientKey"`
+	// EgressProxy is the proxy that sends and lookups go through, by CONNECT. nil: none.
+	EgressProxy *EgressProxy `yaml:"egressProxy"`
 
 	// Tokens says whether calls without a fencing token are served: required, optional (default), none.
 	Tokens string `yaml:"tokens"`
@@ -65,13 +68,14 @@ type Gateway struct {
 	// Replayed is the answer header that marks a replay of a stored answer.
 	Replayed *HeaderValue `yaml:"replayed"`
 
-	// Key, Reference, CallKey, Answers and Payment hold for every route that does not say otherwise. A route's own answer
+	// Key, Reference, CallKey, Answers, Payment and Keep hold for every route that does not say otherwise. A route's own answer
 	// rules are asked first.
 	Key       *KeyPlace     `yaml:"key"`
 	Reference *RefPlace     `yaml:"reference"`
 	CallKey   *CallKey      `yaml:"callKey"`
 	Answers   []*AnswerRule `yaml:"answers"`
 	Payment   *Payment      `yaml:"payment"`
+	Keep      *Kept         `yaml:"keep"`
 
 	Routes []*Route `yaml:"routes"`
 
@@ -111,6 +115,11 @@ type Route struct {
 	CallKey     *CallKey `yaml:"callKey"`
 	// Params are what a lookup needs, by name: path:<template name> or body:<dotted field>. Never card data.
 	Params map[string]string `yaml:"params"`
+	// Volatile are dotted body fields that do not count in the fingerprint: a repeat that differs in them only is the same
+	// call. A request is sent as the app wrote it, so a further attempt may carry other bytes under the same gateway key.
+	// Where the gateway compares bodies it refuses those, nothing is executed twice, and the call stays in doubt; therefore
+	// no route has both Volatile and Probe, and Volatile is for what the gateway does not compare, such as a time of sending.
+	Volatile []string `yaml:"volatile"`
 
 	KeyRetention   Duration `yaml:"keyRetention"`
 	SettleAfter    Duration `yaml:"settleAfter"`
@@ -124,6 +133,7 @@ type Route struct {
 	AllowCloseFramed bool          `yaml:"allowCloseFramed"`
 	Answers          []*AnswerRule `yaml:"answers"`
 	Payment          *Payment      `yaml:"payment"`
+	Keep             *Kept         `yaml:"keep"`
 	Lookup           *Lookup       `yaml:"lookup"`
 
 	path []string // split template, made by Validate
@@ -206,6 +216,15 @@ type AnswerRule struct {
 type Payment struct {
 	At     string            `yaml:"at"`     // JSON pointer
 	Values map[string]string `yaml:"values"` // text → pending, done, failed, reversed
+}
+
+// Kept limits what is stored of an answer, and so what a repeat gets. The app's first answer is whole.
+type Kept struct {
+	// Headers are the names of the header lines that are stored beside those that say how to read the body; nil: all.
+	Headers []string `yaml:"headers"`
+	// Fields are JSON pointers into the body, through objects only; what they point at is stored whole. nil: the body is
+	// stored as it came.
+	Fields []string `yaml:"fields"`
 }
 
 // Kinds of lookup.

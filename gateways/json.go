@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // member is one member of a JSON object, by its place in the text.
@@ -105,41 +107,39 @@ func scalar(value []byte) (string, int) {
 	case 'n':
 		return "", scalarNull
 	case '"':
-		var s string
-		if json.Unmarshal(value, &s) != nil {
+		// Not by encoding/json, which reads every half of a surrogate pair as one and the same character.
+		s, err := jsontext.AppendUnquote(nil, value)
+		if err != nil {
 			return "", notScalar
 		}
-		return s, scalarText
+		return string(s), scalarText
 	}
 	return string(value), scalarText
 }
 
-// jsonWithout takes every member at a path out of the text.
+// jsonWithout takes every member at a path out of the text; the others stay as they stand.
 func jsonWithout(text []byte, path []string) []byte {
 	ms, ok := members(text)
-	if !ok {
+	if !ok || len(named(ms, path[0])) == 0 {
 		return text
 	}
-	out := slices.Clone(text)
-	for _, i := range slices.Backward(named(ms, path[0])) {
-		m := ms[i]
-		if len(path) > 1 {
-			out = slices.Replace(out, m.value, m.end, jsonWithout(text[m.value:m.end], path[1:])...)
+	out := slices.Clone(text[:ms[0].start])
+	kept := -1
+	for i, m := range ms {
+		if m.name == path[0] && len(path) == 1 {
 			continue
 		}
-		switch {
-		case i+1 < len(ms):
-			out = slices.Delete(out, m.start, ms[i+1].start)
-		case i > 0:
-			out = slices.Delete(out, ms[i-1].end, m.end)
-		default:
-			out = slices.Delete(out, m.start, m.end)
+		if kept >= 0 {
+			out = append(out, text[ms[kept].end:ms[kept+1].start]...)
 		}
-		if len(named(ms, path[0])) > 1 {
-			return jsonWithout(out, path) // the places of the others have moved
+		kept = i
+		if m.name == path[0] {
+			out = append(append(out, text[m.start:m.value]...), jsonWithout(text[m.value:m.end], path[1:])...)
+			continue
 		}
+		out = append(out, text[m.start:m.end]...)
 	}
-	return out
+	return append(out, text[ms[len(ms)-1].end:]...)
 }
 
 // jsonWith writes a text at a path, as the first member of its object; objects on the way are made where there are none.

@@ -37,11 +37,21 @@ func (g *Gateway) Ask(ctx context.Context, f claims.Facts, first claims.Now, ask
 //
 // The finding is CouldNotTell whenever anything is not as declared. The error is the Asker's, or nil.
 func (g *Gateway) AskAt(ctx context.Context, f claims.Facts, first, asked claims.Now, ask Asker) (claims.Finding, error) {
-	r := g.route(f.Route)
+	return g.run(ctx, query{f: f, first: first, asked: asked, ask: ask})
+}
+
+// AskAgain is AskAt for a call that is known to have succeeded: where its money is can be read from the object's state also where
+// that state alone would not tell whether the call was carried out (an intent that was authorised and then canceled).
+func (g *Gateway) AskAgain(ctx context.Context, f claims.Facts, first, asked claims.Now, ask Asker) (claims.Finding, error) {
+	return g.run(ctx, query{f: f, first: first, asked: asked, ask: ask, done: true})
+}
+
+func (g *Gateway) run(ctx context.Context, q query) (claims.Finding, error) {
+	r := g.route(q.f.Route)
 	if r == nil || r.Lookup == nil {
 		return cannotTell("the route declares no lookup"), nil
 	}
-	q := query{g: g, r: r, l: r.Lookup, f: f, first: first, asked: asked, begun: g.now(), ask: ask}
+	q.g, q.r, q.l, q.begun = g, r, r.Lookup, g.now()
 	target, why := q.target()
 	if why != "" {
 		return cannotTell(why), nil
@@ -66,6 +76,7 @@ type query struct {
 	asked claims.Now
 	begun time.Time
 	ask   Asker
+	done  bool // the call is known to have succeeded
 }
 
 // target fills the template in.

@@ -115,7 +115,9 @@ func (b body) odd(field string) bool {
 func (g *Gateway) owned() (fields []string) {
 	refs := []*RefPlace{g.Reference}
 	for _, r := range g.Routes {
-		refs = append(refs, r.Reference)
+		if r != nil { // Validate has not come to it
+			refs = append(refs, r.Reference)
+		}
 	}
 	for _, ref := range refs {
 		if ref != nil && ref.Owned {

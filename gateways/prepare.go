@@ -29,9 +29,6 @@ type Call struct {
 	Effect string // move, undo
 }
 
-// CanonicalVersion is the version of the canonical form that Prepare makes.
-const CanonicalVersion = 1
-
 // BadRequest is a request that cannot be made safe: it is answered with 400 and nothing is sent.
 type BadRequest struct{ Detail string }
 
@@ -62,6 +59,9 @@ func (m Match) CallKey(in Inbound) (string, error) {
 		place = "body field " + src.Field
 		var ok bool
 		if vs, ok = b.values(src.Field); !ok {
+			if b.format == object {
+				return "", &BadRequest{Detail: place + " has something that is no text"}
+			}
 			return "", nil
 		}
 	}
@@ -173,42 +173,6 @@ func (b body) what() string {
 		return "unreadable as " + b.media
 	}
 	return b.media
-}
-
-// plain is the body without what we write ourselves.
-func (m Match) plain(b body) body {
-	if key := m.Gateway.key(m.Route); key != nil && key.Field != "" {
-		b = b.without(key.Field)
-	}
-	if ref := m.Gateway.reference(m.Route); ref != nil && ref.Owned {
-		b = b.without(ref.Field)
-	}
-	return b
-}
-
-func (m Match) canonical(in Inbound, b body, p party) []byte {
-	head := []string{"fence canonical 1", in.Method, m.Gateway.Name, p.name, p.print, in.Target, b.media}
-	if b.format != form {
-		return encode(append(head, "bytes", string(b.raw))...)
-	}
-	return encode(append(head, canonicalForm(b.raw)...)...)
-}
-
-// canonicalForm sorts a form's pairs by name and keeps the order inside a name: SDKs write maps in any order. Lists of
-// groups (a[][b]) are told apart by the order of different names, so such a form keeps its order.
-func canonicalForm(raw []byte) []string {
-	ps, _ := pairs(raw)
-	kind := "form"
-	if slices.ContainsFunc(ps, func(p pair) bool { return strings.Contains(p.name, "[][") }) {
-		kind = "form in order"
-	} else {
-		slices.SortStableFunc(ps, func(a, b pair) int { return strings.Compare(a.name, b.name) })
-	}
-	out := []string{kind}
-	for _, p := range ps {
-		out = append(out, p.name, p.value)
-	}
-	return out
 }
 
 // Stamp writes the key and the reference of the facts into a request: the same bytes for every attempt. What stood at the

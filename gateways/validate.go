@@ -79,6 +79,7 @@ func (g *Gateway) Validate() error {
 	p.callKey("callKey", g.CallKey)
 	p.answers("answers", g.Answers)
 	p.payment("payment", g.Payment)
+	p.kept("keep", g.Keep)
 	g.validateAccounts(p)
 	for k := range g.Error.Members {
 		p.want(!slices.Contains([]string{"type", "title", "status", "detail", "instance"}, k), "error.members", k, "names other than the problem's own (RFC 9457)")
@@ -101,6 +102,8 @@ func (g *Gateway) validateAddress(p *problems) {
 		p.want(hostPattern.MatchString(h), fmt.Sprintf("hosts[%d]", i), h, "a host name without a port")
 	}
 	p.want((g.ClientCert == "") == (g.ClientKey == ""), "clientKey", g.ClientKey, "clientCert and clientKey together, or none")
+	p.want(g.ClientCert == "" || !ok || u.Scheme == "https", "clientCert", g.ClientCert, "a baseURL with https, as only TLS asks for a certificate")
+	p.egressProxy("egressProxy", g.EgressProxy)
 }
 
 func (p *problems) times(path string, retention, settle, attempt time.Duration, body, answer int64) {

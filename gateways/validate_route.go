@@ -2,6 +2,7 @@ package gateways
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -35,6 +36,7 @@ func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 	p.callKey(path+"callKey", r.CallKey)
 	p.answers(path+"answers", r.Answers)
 	p.payment(path+"payment", r.Payment)
+	p.kept(path+"keep", r.Keep)
 	key := g.key(r)
 	if r.Signed && key != nil {
 		p.want(key.Field == "", path+"signed", r.Signed, "false where the key goes into the body: a signed body is never changed")
@@ -51,9 +53,57 @@ func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 		p.want(!cardData.MatchString(field), path+"params."+name, source, "no card or bank account data")
 		p.want(name != "reference" && name != "since" && name != appReference && name != notKept && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
 	}
+	g.validateVolatile(p, r, path+"volatile")
 	if r.Lookup != nil {
 		g.validateLookup(p, r, path+"lookup.")
 	}
+}
+
+// substance are words of fields that say how much is paid, for what, by whom or to whom: they always count.
+var substance = regexp.MustCompile(`(?i)amount|currency|account|(^|[._-])(total|price|quantity|customer|merchant|payee|recipient|destination)([._-]|$)`)
+
+func (g *Gateway) validateVolatile(p *problems, r *Route, path string) {
+	p.want(len(r.Volatile) == 0 || !r.Probe, path, strings.Join(r.Volatile, " "), "none where probe is true: a repeat with another value may be refused instead of replayed")
+	held := g.heldFields(r)
+	for i, field := range r.Volatile {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		p.want(fieldPattern.MatchString(field), path, field, "a dotted body field such as sent_at")
+		p.want(!substance.MatchString(field) && !cardData.MatchString(field), path, field, "no amount, currency, account or card")
+		parts := strings.Split(field, ".")
+		for _, h := range held {
+			other := strings.Split(h, ".")
+			p.want(!leads(parts, other) && !leads(other, parts), path, field, "no field of params, key, reference or callKey: "+h+" counts")
+		}
+		for name := range r.Params {
+			p.want(!slices.ContainsFunc(parts, func(s string) bool { return strings.EqualFold(s, name) }), path, field, "nothing that is called like one of params: "+name)
+		}
+	}
+}
+
+// heldFields are the body fields that we read or write on a route.
+func (g *Gateway) heldFields(r *Route) (fields []string) {
+	fields = g.owned()
+	for _, ref := range []*RefPlace{g.Reference, r.Reference} {
+		if ref != nil {
+			fields = append(fields, ref.Field)
+		}
+	}
+	for _, key := range []*KeyPlace{g.Key, r.Key} {
+		if key != nil {
+			fields = append(fields, key.Field)
+		}
+	}
+	for _, src := range []*CallKey{g.CallKey, r.CallKey} {
+		if src != nil {
+			fields = append(fields, src.Field)
+		}
+	}
+	for _, source := range r.Params {
+		if where, field, _ := strings.Cut(source, ":"); where == "body" {
+			fields = append(fields, field)
+		}
+	}
+	return slices.DeleteFunc(fields, func(f string) bool { return f == "" })
 }
 
 func (p *problems) path(path string, r *Route) (names []string) {

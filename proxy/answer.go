@@ -38,7 +38,7 @@ func (x *exchange) writeFence(w http.ResponseWriter) {
 // proxyErrors are the error types of RFC 9209 for what ended a send.
 var proxyErrors = map[string]string{
 	CauseDNS: "dns_error", CauseDial: "destination_unavailable", CauseTLS: "tls_protocol_error",
-	CauseTimeout: "http_response_timeout", CauseCut: "connection_terminated", CauseWrite: "connection_write_timeout",
+	CauseProxy: "destination_unavailable", CauseTimeout: "http_response_timeout", CauseCut: "connection_terminated", CauseWrite: "connection_write_timeout",
 	CauseTruncated: "http_response_incomplete", CauseCloseFramed: "http_response_incomplete",
 	CauseOversize: "http_response_body_size", CauseMalformed: "http_protocol_error", CauseUpgrade: "http_upgrade_failed",
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/tunnel"
 )
 
 // Limits that apply where nothing else is configured.
@@ -28,7 +29,8 @@ const (
 	CauseRequest     = "request"      // the request cannot be written as one request
 	CauseDial        = "dial"         // TCP connect failed
 	CauseDNS         = "dns"          // the name did not resolve
-	CauseTLS         = "tls"          // the handshake failed
+	CauseTLS         = "tls"          // the handshake failed, or the gateway ended it by an alert
+	CauseProxy       = "proxy"        // the egress proxy could not be reached, or opened no tunnel
 	CauseGate        = "gate"         // the gate refused
 	CauseWrite       = "write"        // writing failed, and no answer was there to read
 	CauseTimeout     = "timeout"      // the attempt's context ended, at whatever step
@@ -50,6 +52,11 @@ type EgressConfig struct {
 	Base *url.URL
 	// RootCAs are the certificate authorities of an https Base. nil: the system's.
 	RootCAs *x509.CertPool
+	// Certificate returns the client certificate that an https Base may ask for. nil: none.
+	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Via is the proxy through which every connection is made, by CONNECT, for a plain Base too. nil: none; no proxy is taken
+	// from the environment.
+	Via *tunnel.Proxy
 	// IdleTimeout is how long an unused connection may be used again. Default and maximum: 5 s.
 	IdleTimeout time.Duration
 	// MaxIdle is how many unused connections are kept. Default 32; negative: none.
@@ -66,7 +73,8 @@ type EgressConfig struct {
 type Egress struct {
 	base        url.URL
 	addr        string
-	tls         *tls.Config // nil: plain
+	tls         *tls.Config   // nil: plain
+	via         *tunnel.Proxy // nil: none
 	answerLimit int64
 	dial        func(ctx context.Context, network, addr string) (net.Conn, error)
 	pool        pool
@@ -135,7 +143,12 @@ func NewEgress(cfg EgressConfig) (*Egress, error) {
 	case badByte(u.EscapedPath()) >= 0:
 		return nil, errors.New("base URL's path has a space or control character")
 	}
-	e := &Egress{base: *u, answerLimit: cfg.AnswerLimit, dial: cfg.Dial}
+	if cfg.Via != nil {
+		if err := cfg.Via.Check(); err != nil {
+			return nil, err
+		}
+	}
+	e := &Egress{base: *u, answerLimit: cfg.AnswerLimit, dial: cfg.Dial, via: cfg.Via}
 	port := u.Port()
 	if u.Scheme == "https" {
 		e.tls = &tls.Config{
@@ -143,6 +156,8 @@ func NewEgress(cfg EgressConfig) (*Egress, error) {
 			ServerName: u.Hostname(),
 			MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"http/1.1"}, // HTTP/2 clients repeat by themselves
+
+			GetClientCertificate: cfg.Certificate,
 		}
 	}
 	if port == "" {
@@ -180,16 +195,13 @@ func (e *Egress) connect(ctx context.Context, a *attempt) (cause string, err err
 			return "", nil
 		}
 	}
-	socket, err := e.dial(ctx, "tcp", e.addr)
+	socket, cause, err := e.dialed(ctx)
 	if err != nil {
-		if _, ok := errors.AsType[*net.DNSError](err); ok {
-			return CauseDNS, err
-		}
-		return CauseDial, err
+		return cause, err
 	}
 	a.ex.Timings.Connected = time.Since(a.start)
 	raw := &rawConn{Conn: socket}
-	c := &conn{socket: socket, raw: raw, top: raw}
+	c := &conn{socket: socket, raw: raw, under: raw, top: raw}
 	a.own(ctx, c)
 	// A close must be a reset: bytes still in the kernel would otherwise be delivered after we gave up.
 	if l, ok := socket.(interface{ SetLinger(sec int) error }); ok {
@@ -197,8 +209,18 @@ func (e *Egress) connect(ctx context.Context, a *attempt) (cause string, err err
 			return CauseDial, fmt.Errorf("SO_LINGER: %w", err)
 		}
 	}
+	if e.via != nil {
+		inside, err := e.via.Open(ctx, raw, e.addr)
+		if err != nil {
+			return CauseProxy, err
+		}
+		if inside != raw { // TLS to the proxy
+			c.under = &rawConn{Conn: inside}
+		}
+		c.top = c.under
+	}
 	if e.tls != nil {
-		t := tls.Client(raw, e.tls)
+		t := tls.Client(c.under, e.tls)
 		if err := t.HandshakeContext(ctx); err != nil {
 			return CauseTLS, err
 		}
@@ -207,6 +229,23 @@ func (e *Egress) connect(ctx context.Context, a *attempt) (cause string, err err
 	}
 	c.br = bufio.NewReader(c.top)
 	return "", nil
+}
+
+// dialed makes the TCP connection: to the gateway, or to the proxy.
+func (e *Egress) dialed(ctx context.Context) (socket net.Conn, cause string, err error) {
+	if e.via != nil {
+		if socket, err = e.dial(ctx, "tcp", e.via.Addr()); err != nil {
+			return nil, CauseProxy, e.via.Fail(err)
+		}
+		return socket, "", nil
+	}
+	if socket, err = e.dial(ctx, "tcp", e.addr); err == nil {
+		return socket, "", nil
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return nil, CauseDNS, err
+	}
+	return nil, CauseDial, err
 }
 
 // limitOf is the answer limit of out.

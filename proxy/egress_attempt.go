@@ -157,7 +157,17 @@ func (a *attempt) failRead(ctx context.Context, cause string, err error) bool {
 	if errors.Is(err, syscall.ETIMEDOUT) {
 		cause = CauseTimeout
 	}
+	if alerted(err) {
+		cause = CauseTLS
+	}
 	return a.fail(ctx, cause, err)
+}
+
+// alerted reports whether the gateway ended the connection by a TLS alert. In TLS 1.3 that is how it turns a client certificate
+// down, after our side of the handshake is done and the request may have been written: it proves nothing (RFC 8446, 4.4.2.4).
+func alerted(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
 }
 
 // readAnswerHead reads up to the final answer's head.
@@ -232,7 +242,7 @@ func (r *answerReader) Read(b []byte) (int, error) {
 
 // bodyEnd judges the end of a body: io.EOF if it is one.
 func (a *attempt) bodyEnd() error {
-	if a.closeFramed() && a.e.tls != nil && a.c.raw.ended {
+	if a.closeFramed() && a.c.cutShort() {
 		return &SendError{Cause: CauseTruncated, Err: errors.New("the connection ended without a TLS close_notify")}
 	}
 	// Both framings at once is how answers are smuggled: the answer counts, the connection does not.

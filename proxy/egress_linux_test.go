@@ -8,13 +8,27 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fence-sidecar/fence-sidecar/tunnel"
+	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
 )
 
-// Every socket is closed by reset, and the kernel's delivery time is the attempt's remaining time, anew on each send.
+// Every socket is closed by reset, and the kernel's delivery time is the attempt's remaining time, anew on each send; so is that
+// to a proxy, under whatever TLS.
 func TestEgressSocketOptions(t *testing.T) {
-	g := newWireGateway(t, func(c *wireCall) bool { return c.ok("") })
+	socketKeepsOptions(t, nil)
+	plain := tunneltest.New(t, tunneltest.Config{})
+	socketKeepsOptions(t, &tunnel.Proxy{URL: plain.URL()})
+	overTLS, roots := tlsProxy(t, tunneltest.Config{})
+	socketKeepsOptions(t, &tunnel.Proxy{URL: overTLS.URL(), RootCAs: roots})
+}
+
+func socketKeepsOptions(t *testing.T, via *tunnel.Proxy) {
+	t.Helper()
+	g := newTLSWireGateway(t, func(c *wireCall) bool { return c.ok("") })
 	var socket *net.TCPConn
 	e := wireEgress(t, g, func(c *EgressConfig) {
+		c.Via = via
 		c.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 			if err == nil {

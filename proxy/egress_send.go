@@ -3,8 +3,10 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -104,4 +106,27 @@ func copyFlushed(w io.Writer, rc *http.ResponseController, r io.Reader) error {
 			return err
 		}
 	}
+}
+
+// probeWait is how long a probe listens: a gateway with TLS 1.3 turns a client certificate down after the handshake.
+const probeWait = time.Second
+
+// Probe connects as a send does, with the proxy and the client certificate, listens a moment and closes. No byte of a request
+// is passed. The error is a *SendError.
+func (e *Egress) Probe(ctx context.Context) error {
+	a := &attempt{e: e, out: &Outbound{Fresh: true}, start: time.Now()}
+	defer a.end()
+	if cause, err := e.connect(ctx, a); cause != "" {
+		a.fail(ctx, cause, err)
+		return &SendError{Cause: a.ex.Cause, Err: a.ex.Err}
+	}
+	if t, ok := a.c.top.(*tls.Conn); !ok || t.ConnectionState().Version < tls.VersionTLS13 {
+		return nil // whatever could be turned down was
+	}
+	a.c.socket.SetReadDeadline(time.Now().Add(probeWait))
+	_, err := a.c.top.Read(make([]byte, 1))
+	if timeout, ok := errors.AsType[net.Error](err); err != nil && !(ok && timeout.Timeout()) {
+		return &SendError{Cause: CauseTLS, Err: err}
+	}
+	return nil
 }

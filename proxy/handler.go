@@ -262,10 +262,15 @@ func (x *exchange) early(routed bool) *claims.Refusal {
 func (x *exchange) undo(routed bool) *claims.Refusal {
 	undoes := routed && x.match.Policy().Undo
 	switch {
-	case x.tags.Undo != "" && x.tags.Undo != "none":
-		return bad("header %s: this version serves %s: none only", HeaderUndo, HeaderUndo)
-	case undoes && x.tags.Any && x.tags.Undo == "":
-		return bad("this route undoes money: say %s: none if the call compensates nothing", HeaderUndo)
+	case undoes && x.tags.Any && !x.tags.Undo:
+		return bad("this route undoes money: say %s: <call key> of what it undoes, or %s: none if it compensates nothing", HeaderUndo, HeaderUndo)
+	case x.tags.Undoes == "":
+		return nil
+	case routed && !undoes:
+		return bad("header %s names a call, and this route undoes nothing", HeaderUndo)
+	}
+	if err := (claims.Key{Tenant: x.tenant, Call: x.tags.Undoes}).Check(); err != nil {
+		return bad("header %s: %s", HeaderUndo, err.Error())
 	}
 	return nil
 }
@@ -313,10 +318,14 @@ func (x *exchange) call(routed bool) (claims.Call, *claims.Refusal) {
 	return claims.Call{
 		Key: key, Revision: x.tags.Revision, Guard: x.tags.Token,
 		Canonical: prepared.Canonical, CanonicalVersion: prepared.CanonicalVersion, Also: prepared.Also, Facts: prepared.Facts,
-		Policy: claims.Policy{AttemptTimeout: policy.AttemptTimeout, MaxAttempts: x.p.MaxAttempts, Probe: policy.Probe},
-		Wait:   x.wait(),
-		Send:   x.send,
-		Admit:  b.admit,
+		Policy: claims.Policy{
+			AttemptTimeout: policy.AttemptTimeout, MaxAttempts: x.p.MaxAttempts, Probe: policy.Probe,
+			NoTokens: x.gateway.Tokens == gateways.TokensNone,
+		},
+		Undoes: x.tags.Undoes, Part: x.tags.Part, Keep: x.match.Keep,
+		Wait:  x.wait(),
+		Send:  x.send,
+		Admit: b.admit,
 	}, nil
 }
 
@@ -338,6 +347,9 @@ func (x *exchange) key(routed bool) (claims.Key, *claims.Refusal) {
 	}
 	if err := k.Check(); err != nil {
 		return k, bad("%s", err.Error())
+	}
+	if k.Call == x.tags.Undoes {
+		return k, bad("header %s: a call cannot undo itself; it has a call key of its own", HeaderUndo)
 	}
 	if !routed {
 		return k, bad("gateway %s declares no route for %s of this path", x.gateway.Name, x.r.Method)

@@ -59,7 +59,7 @@ func newStand(t *testing.T, bend func(*gateways.Gateway), cfg Config) *stand {
 		t.Fatal(err)
 	}
 	cfg.Fence = claims.New(claims.Config{
-		Store: s.store, Leases: s.store, Keys: s.store.Keyring(), Instance: instance, Clock: claims.SystemClock, Log: log,
+		Store: s.store, Leases: s.store, Keys: memory.Ring{}, Instance: instance, Clock: claims.SystemClock, Log: log,
 	})
 	cfg.Egress, cfg.Log, cfg.Metrics, cfg.Realm = map[string]*Egress{"stripe": e}, log, NewMetrics(s.reg), "r"
 	if s.proxy, err = New(cfg); err != nil {

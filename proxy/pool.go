@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"crypto/tls"
 	"io"
 	"net"
 	"sync"
@@ -13,7 +12,8 @@ import (
 type conn struct {
 	socket net.Conn // as it was dialled
 	raw    *rawConn // above socket
-	top    net.Conn // raw, or TLS above it
+	under  *rawConn // raw, or the tunnel in the TLS of an https proxy
+	top    net.Conn // under, or TLS above it
 	br     *bufio.Reader
 	idle   time.Time // since when it is idle
 	expiry *time.Timer
@@ -29,18 +29,22 @@ func (c *conn) drained() bool {
 	if c.br.Buffered() > 0 {
 		return false
 	}
-	t, ok := c.top.(*tls.Conn)
-	if !ok {
+	if true { // no TLS anywhere
 		return true
 	}
-	// Decrypted or whole records may sit in the TLS layer. Read them out with the socket shut off.
+	// Decrypted or whole records may sit in the TLS layers. Read them out with the socket shut off.
 	c.raw.shut = true
 	defer func() { c.raw.shut = false }()
-	n, err := t.Read(make([]byte, 1))
+	n, err := c.top.Read(make([]byte, 1))
 	return n == 0 && err == error(errShut)
 }
 
-// rawConn is the reading side below TLS. It notes a bare end of the stream, because crypto/tls reports one at a record
+// cutShort reports whether the stream ended where TLS would have said goodbye: somebody in between may have cut it.
+func (c *conn) cutShort() bool {
+	return c.top != net.Conn(c.under) && c.under.ended || c.under != c.raw && c.raw.ended
+}
+
+// rawConn is the reading side below a TLS layer. It notes a bare end of the stream, because crypto/tls reports one at a record
 // boundary as io.EOF, as if a close_notify had come.
 type rawConn struct {
 	net.Conn

@@ -56,6 +56,15 @@ var problems = map[claims.Reason]problem{
 	claims.ScopeHeld:     {409, "The scope is held", true},
 	claims.CallsInFlight: {409, "Calls of the scope are in flight", true},
 	claims.StalePing:     {409, "A newer ping was sent", false},
+
+	claims.Unauthorized:   {401, "The token is no operator's", false},
+	claims.NoOperators:    {403, "No operator is configured", false},
+	claims.NoSuchCall:     {404, "No such call", true},
+	claims.RecordChanged:  {409, "The call has changed", false},
+	claims.NotResolvable:  {409, "The call cannot be resolved so", false},
+	claims.NoticeEarly:    {409, "The notice came too early", true},
+	claims.NoticeConflict: {409, "The notice contradicts what is known", false},
+	claims.NoticeRefused:  {409, "The notice cannot be taken", false},
 }
 
 // StatusOf is a refusal's status; g, if known, may have its own for a call in doubt.

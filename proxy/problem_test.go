@@ -138,7 +138,11 @@ func TestTags(t *testing.T) {
 		{[]string{"fence-KEY: a b", "FENCE-token: t:x#7"}, Tags{Key: "a b", Token: claims.Guard{Scope: "t:x", Token: 7}, Revision: 1, Wait: -1, Any: true}},
 		{[]string{"Fence-External-Token: t:x#7"}, Tags{Token: claims.Guard{Scope: claims.ExternalPrefix + "t:x", Token: 7}, Revision: 1, Wait: -1, Any: true}},
 		{[]string{"Fence-Key: k", "Fence-Tenant: t", "Fence-Revision: 12", "Fence-Undo: none", "Fence-Timeout: 30"},
-			Tags{Key: "k", Tenant: "t", Revision: 12, Undo: "none", Timeout: 30 * time.Second, Wait: -1, Any: true}},
+			Tags{Key: "k", Tenant: "t", Revision: 12, Undo: true, Timeout: 30 * time.Second, Wait: -1, Any: true}},
+		{[]string{"Fence-Undo: charge:order:42"}, Tags{Revision: 1, Undo: true, Undoes: "charge:order:42", Wait: -1, Any: true}},
+		{[]string{"Fence-Undo: a b ; part=line 1"}, Tags{Revision: 1, Undo: true, Undoes: "a b", Part: "line 1", Wait: -1, Any: true}},
+		{[]string{`Fence-Undo: "none"`}, Tags{Revision: 1, Undo: true, Undoes: "none", Wait: -1, Any: true}},
+		{[]string{`Fence-Undo: "a;b\"\\c";part="x;y"`}, Tags{Revision: 1, Undo: true, Undoes: `a;b"\c`, Part: "x;y", Wait: -1, Any: true}},
 	}
 	for _, tt := range good {
 		got, err := ParseTags(fields(tt.lines...))
@@ -153,7 +157,9 @@ func TestTags(t *testing.T) {
 		{"Fence-Key: "}, {"Fence-Key: a", "fence-key: a"}, {"Fence-Token: t:x"}, {"Fence-Token: t:x#0"}, {"Fence-Token: t:x#07"},
 		{"Fence-Token: @instance:u#1"}, {"Fence-Token: t#1"}, {"Fence-Revision: 0"}, {"Fence-Revision: +1"}, {"Fence-Revision: x"},
 		{"Fence-Timeout: 0"}, {"Fence-Timeout: 1.5"}, {"Fence-Timeout: 601"}, {"Fence-External-Token: @external:t:x#1"},
-		{"Fence-External-Token: t:x#1", "Fence-Token: t:x#1"}, {"Fence-Token: @external:t:x#1"}, {"Fence-Tenant: "}, {"Fence-Undo: "}, {"Fence-Kee: a"},
+		{"Fence-External-Token: t:x#1", "Fence-Token: t:x#1"}, {"Fence-Token: @external:t:x#1"}, {"Fence-Tenant: "},
+		{"Fence-Undo: "}, {"Fence-Undo: ;part=1"}, {"Fence-Undo: a;part="}, {"Fence-Undo: a;part"}, {"Fence-Undo: a; Part=1"}, {"Fence-Undo: a;b"},
+		{"Fence-Undo: a;part=1;part=2"}, {`Fence-Undo: "a`}, {`Fence-Undo: "a"b`}, {`Fence-Undo: ""`}, {`Fence-Undo: "a\b"`}, {`Fence-Undo: a"b`}, {"Fence-Undo: a;part=x\x01"}, {"Fence-Kee: a"},
 	} {
 		if got, err := ParseTags(fields(lines...)); err == nil {
 			t.Errorf("%q was taken: %+v", lines, got)

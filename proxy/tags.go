@@ -35,7 +35,9 @@ type Tags struct {
 	Token    claims.Guard
 	Tenant   string
 	Revision int
-	Undo     string
+	Undo     bool          // Fence-Undo was there
+	Undoes   string        // call key of the call that this one undoes; "": none
+	Part     string        // what of it; "": all
 	Timeout  time.Duration // the app's patience; 0: not said
 	Wait     time.Duration // how long to look into a doubt; negative: not said
 	Any      bool          // a fence header was there
@@ -86,13 +88,64 @@ func (t *Tags) set(name string, f claims.Field) (err error) {
 			err = fmt.Errorf("header Fence-Revision: want a decimal number from 1")
 		}
 	case "fence-undo":
-		t.Undo, err = f.Value, filled(f)
+		t.Undo = true
+		t.Undoes, t.Part, err = parseUndo(f)
 	case "fence-timeout":
 		t.Timeout, err = seconds(f)
 	default:
 		err = fmt.Errorf("header %s is not known", clipped(f.Name))
 	}
 	return err
+}
+
+// parseUndo reads <key>, <key>; part=<id>, or none. A key or a part that has a semicolon, or is the word none, is written as a
+// string in double quotes, as RFC 9651 writes one.
+func parseUndo(f claims.Field) (key, part string, err error) {
+	if err := filled(f); err != nil || f.Value == "none" {
+		return "", "", err
+	}
+	wrong := fmt.Errorf("header %s: want <key>, <key>; part=<id>, or none; quote what has a semicolon", f.Name)
+	key, rest, ok := undoItem(f.Value)
+	if !ok {
+		return "", "", wrong
+	}
+	if rest != "" {
+		name, value, found := strings.Cut(strings.TrimLeft(rest[1:], " "), "=")
+		part, rest, ok = undoItem(value)
+		if !found || name != "part" || !ok || rest != "" {
+			return "", "", wrong
+		}
+		if err := (claims.Key{Tenant: part, Call: part}).Check(); err != nil {
+			return "", "", fmt.Errorf("header %s: part: %w", f.Name, err)
+		}
+	}
+	return key, part, nil
+}
+
+// undoItem takes a bare or quoted text up to a semicolon or the end.
+func undoItem(s string) (item, rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		item, _, _ = strings.Cut(s, ";")
+		rest = s[len(item):]
+		item = strings.TrimRight(item, " ")
+		return item, rest, item != "" && !strings.Contains(item, `"`)
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			if i++; i == len(s) || s[i] != '"' && s[i] != '\\' {
+				return "", "", false
+			}
+			b.WriteByte(s[i])
+		case '"':
+			rest = strings.TrimLeft(s[i+1:], " ")
+			return b.String(), rest, b.Len() > 0 && (rest == "" || rest[0] == ';')
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	return "", "", false
 }
 
 // token takes a lease's token, or one that the application counts itself; never both, as they guard different things.

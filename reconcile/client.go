@@ -15,25 +15,60 @@ import (
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
+	"github.com/fence-sidecar/fence-sidecar/tunnel"
 )
 
 // maxPage bounds one page of a lookup, in bytes.
 const maxPage = 8 << 20
 
+// Link is how lookups reach a gateway: as its calls do.
+type Link struct {
+	// Roots are the certificate authorities. nil: the system's.
+	Roots *x509.CertPool
+	// Certificate returns the client certificate that the gateway may ask for. nil: none.
+	Certificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// Via is the proxy to go through, by CONNECT, whatever the gateway's scheme. nil: none.
+	Via *tunnel.Proxy
+}
+
+// dialTimeout bounds the connecting of a lookup, with the proxy's tunnel.
+const dialTimeout = 10 * time.Second
+
 // newClient makes a client for lookups. They are reads, so that a repeat below does no harm; redirects are not followed
 // (a credential stays with its host), no proxy is taken from the environment.
-func newClient(roots *x509.CertPool) *http.Client {
+func newClient(l Link) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout: 10 * time.Second,
+			DialContext:         l.dial,
+			TLSClientConfig:     &tls.Config{RootCAs: l.Roots, MinVersion: tls.VersionTLS12, GetClientCertificate: l.Certificate},
+			TLSHandshakeTimeout: dialTimeout,
 			DisableCompression:  true,
 			MaxIdleConnsPerHost: 4,
 			IdleConnTimeout:     30 * time.Second,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// dial connects to the gateway, or opens a tunnel to it. The proxy is not the transport's, which would show a proxy the requests
+// to a plain gateway, and its credential with them.
+func (l Link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var d net.Dialer
+	if l.Via == nil {
+		return d.DialContext(ctx, network, addr)
+	}
+	c, err := d.DialContext(ctx, network, l.Via.Addr())
+	if err != nil {
+		return nil, l.Via.Fail(err)
+	}
+	inside, err := l.Via.Open(ctx, c, addr)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return inside, nil
 }
 
 // get makes one lookup request.

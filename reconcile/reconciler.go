@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,8 +22,8 @@ type Config struct {
 	Realm    string // of the store; credentials are known by their hash under it
 	Gateways *gateways.Registry
 	Tenants  []string // whose calls are looked after; none: everybody's
-	// Roots are the certificate authorities of a gateway, by name; none: the system's.
-	Roots map[string]*x509.CertPool
+	// Links are the ways to a gateway, by name; none: a direct one, under the system's certificate authorities.
+	Links map[string]Link
 	// GiveUp moves an abandoned record of this process to unknown; nil where the process sends nothing.
 	GiveUp func(context.Context, claims.View) error
 	Log    *slog.Logger
@@ -32,7 +31,7 @@ type Config struct {
 	// Pace is the shortest time between two lookups of one call that apps wait for; the sweeper is not held back. Default 1 s.
 	Pace          time.Duration
 	Interval      time.Duration // between sweeps, jittered by a fifth; default 30 s
-	Batch         int           // calls a sweep takes at once; default 100
+	Batch         int           // calls a sweep takes from the store at once; default 100
 	LookupTimeout time.Duration // for one lookup with all its pages; default 20 s
 	// KeepAnswers is how long answers of settled calls are kept; outcomes stay. Default 168 h.
 	KeepAnswers time.Duration
@@ -47,6 +46,7 @@ type Reconciler struct {
 	Config
 	clients  map[string]*http.Client
 	pace     pace
+	polls    backlog
 	breakers map[string]*gobreaker.CircuitBreaker[claims.Finding]
 }
 
@@ -59,7 +59,7 @@ func New(cfg Config) *Reconciler {
 	cfg.KeepAnswers = orElse(cfg.KeepAnswers, 168*time.Hour)
 	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, breakers: map[string]*gobreaker.CircuitBreaker[claims.Finding]{}}
 	for _, g := range cfg.Gateways.All() {
-		r.clients[g.Name] = newClient(cfg.Roots[g.Name])
+		r.clients[g.Name] = newClient(cfg.Links[g.Name])
 		r.breakers[g.Name] = gobreaker.NewCircuitBreaker[claims.Finding](gobreaker.Settings{
 			Name: g.Name + " lookups", Timeout: 15 * time.Second,
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 10 },
@@ -85,9 +85,16 @@ func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
 	if err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
+	return r.call(ctx, v)
+}
+
+func (r *Reconciler) call(ctx context.Context, v claims.View) error {
 	rec := &v.Record
 	if next, moved := claims.ReadEvidence(*rec); rec.Exists() && moved {
-		return r.write(ctx, rec, next)
+		return r.write(ctx, v, next)
+	}
+	if v.Recheckable() {
+		return r.recheck(ctx, v)
 	}
 	if !rec.Reconcilable(v.Now) {
 		return nil
@@ -97,18 +104,19 @@ func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
 			return fmt.Errorf("give up: %w", err)
 		}
 	}
-	if v, err = r.Store.Get(ctx, key, claims.Guard{}); err != nil {
+	v, err := r.Store.Get(ctx, rec.Key, claims.Guard{})
+	if err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
-	if !rec.Reconcilable(v.Now) { // settled meanwhile
+	if !v.Record.Reconcilable(v.Now) { // settled meanwhile
 		return nil
 	}
 	if v.Loss != nil { // an attempt of which the store has no record may have come after the ones it knows
 		next := claims.Presume(v, r.attemptTimeout(&v.Record), claims.NewClaimID())
-		if err := r.write(ctx, &v.Record, next); err != nil {
+		if err := r.write(ctx, v, next); err != nil {
 			return err
 		}
-		if v, err = r.Store.Get(ctx, key, claims.Guard{}); err != nil {
+		if v, err = r.Store.Get(ctx, v.Record.Key, claims.Guard{}); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
 		if v.Loss != nil {
@@ -117,11 +125,16 @@ func (r *Reconciler) Call(ctx context.Context, key claims.Key) error {
 	}
 	verdict := r.ask(ctx, v)
 	next, moved := claims.Apply(v.Record, verdict)
-	r.Log.Debug("lookup", "tenant", key.Tenant, "call", key.Call, "found", verdict.Kind.String(), "reason", verdict.Reason, "state", string(next.State))
+	r.tell(next, verdict)
 	if !moved {
 		return nil
 	}
-	return r.write(ctx, &v.Record, next)
+	return r.write(ctx, v, next)
+}
+
+func (r *Reconciler) tell(next claims.Record, d claims.Verdict) {
+	r.Log.Debug("lookup", "tenant", next.Key.Tenant, "call", next.Key.Call, "found", d.Kind.String(), "reason", d.Reason,
+		"state", string(next.State), "payment", next.Payment)
 }
 
 // attemptTimeout is how long an attempt of the call's route may take; of a gateway that is not configured here, the longest of
@@ -139,19 +152,28 @@ func (r *Reconciler) attemptTimeout(rec *claims.Record) time.Duration {
 	return longest
 }
 
-func (r *Reconciler) write(ctx context.Context, rec *claims.Record, next claims.Record) error {
-	_, err := r.Store.Swap(ctx, claims.Condition{}, claims.Write{Version: rec.Version, Next: next})
+// write writes what became of the record that was seen, with the event that tells of it.
+func (r *Reconciler) write(ctx context.Context, v claims.View, next claims.Record) error {
+	was := v.Record
+	if was.State == claims.StatePending && was.Reconcilable(v.Now) {
+		was = claims.GiveUp(was) // its sender said nothing in its time: a doubt comes to rest
+	}
+	w := claims.Write{Version: v.Record.Version, Next: next, Event: claims.EventOf(was, next)}
+	_, err := r.Store.Swap(ctx, claims.Condition{}, w)
 	switch {
 	case errors.Is(err, claims.ErrLost):
 		return nil
 	case err != nil:
 		return fmt.Errorf("write: %w", err)
 	}
-	if next.State != rec.State {
-		r.Log.Info("reconciled", "tenant", rec.Key.Tenant, "call", rec.Key.Call, "from", string(rec.State), "to", string(next.State))
+	switch was = v.Record; {
+	case next.State != was.State:
+		r.Log.Info("reconciled", "tenant", was.Key.Tenant, "call", was.Key.Call, "from", string(was.State), "to", string(next.State))
 		if r.Settled != nil {
 			r.Settled(next)
 		}
+	case next.Payment != was.Payment:
+		r.Log.Info("payment moved", "tenant", was.Key.Tenant, "call", was.Key.Call, "from", was.Payment, "to", next.Payment)
 	}
 	return nil
 }
@@ -214,7 +236,11 @@ func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.
 	defer cancel()
 	f, err := r.breakers[g.Name].Execute(func() (claims.Finding, error) {
 		failed := error(nil)
-		f, err := g.AskAt(ctx, rec.Facts, rec.FirstStarted, v.Now, func(ctx context.Context, target string) (*claims.Answer, error) {
+		ask := g.AskAt
+		if rec.State == claims.StateSucceeded {
+			ask = g.AskAgain
+		}
+		f, err := ask(ctx, rec.Facts, rec.FirstStarted, v.Now, func(ctx context.Context, target string) (*claims.Answer, error) {
 			a, err := r.get(ctx, g, target, header)
 			if err != nil || a.Status >= 500 {
 				failed = errors.Join(err, fmt.Errorf("lookup of %s", g.Name))

@@ -491,7 +491,7 @@ func TestReconcile_gaveUp(t *testing.T) {
 	w.want(w.look(key), claims.StateSucceeded)
 }
 
-// An answer is dropped after its time; the outcome stays, and so does a doubt.
+// An answer is dropped after its time, and so is the event that told of it; the outcome stays, and so does a doubt.
 func TestPrune(t *testing.T) {
 	w := newWorld(t, nil)
 	w.doubt("old", "payment_intents_create")
@@ -503,8 +503,14 @@ func TestPrune(t *testing.T) {
 		t.Fatalf("pruned %d, %v, an hour too early", n, err)
 	}
 	w.advance(2 * time.Hour)
-	if n, err := w.rec.Prune(t.Context()); n != 1 || err != nil {
-		t.Fatalf("pruned %d, %v; want 1", n, err)
+	if n := len(w.events()); n != 1 {
+		t.Fatalf("%d events before their time, want 1", n)
+	}
+	if n, err := w.rec.Prune(t.Context()); n != 2 || err != nil {
+		t.Fatalf("pruned %d, %v; want the answer and the event", n, err)
+	}
+	if n := len(w.events()); n != 0 {
+		t.Errorf("%d events after their time", n)
 	}
 	v, err := w.store.Get(t.Context(), claims.Key{Tenant: "t", Call: "old"}, claims.Guard{})
 	if err != nil || v.Record.State != claims.StateSucceeded || v.Record.Answer != nil {

@@ -28,7 +28,8 @@ func (b Broken) Open() Harness {
 // BrokenStores are all of them.
 func BrokenStores() []Broken {
 	var all []Broken
-	for _, part := range [][]Broken{brokenLeases, brokenEnds, brokenMarks, brokenLosses, brokenReads, brokenSwaps, brokenContents, brokenSweeps, brokenRaces} {
+	for _, part := range [][]Broken{brokenLeases, brokenEnds, brokenMarks, brokenLosses, brokenReads, brokenSwaps, brokenContents,
+		brokenSweeps, brokenEvents, brokenTold, brokenMembers, brokenRaces} {
 		all = append(all, part...)
 	}
 	return all
@@ -52,7 +53,14 @@ type double struct {
 	state     func(context.Context, string) (claims.Lease, error)
 	cancel    func(context.Context, string) (claims.Lease, error)
 	confirm   func(context.Context) error
-	keyring   func() *claims.Keyring
+	events    func(context.Context, string, int) ([]claims.Event, error)
+	lastEvent func(context.Context) (string, error)
+	untold    func(context.Context, claims.Sweep) ([]claims.Event, error)
+	told      func(context.Context, string) error
+	announce  func(context.Context, claims.Member) error
+	members   func(context.Context) ([]claims.Member, error)
+	realm     func() string
+	keyset    func() []byte
 	close     func() error
 }
 
@@ -148,11 +156,60 @@ func (d *double) Confirm(ctx context.Context) error {
 	return d.Store.Confirm(ctx)
 }
 
-func (d *double) Keyring() *claims.Keyring {
-	if d.keyring != nil {
-		return d.keyring()
+func (d *double) Events(ctx context.Context, after string, limit int) ([]claims.Event, error) {
+	if d.events != nil {
+		return d.events(ctx, after, limit)
 	}
-	return d.Store.Keyring()
+	return d.Store.Events(ctx, after, limit)
+}
+
+func (d *double) LastEvent(ctx context.Context) (string, error) {
+	if d.lastEvent != nil {
+		return d.lastEvent(ctx)
+	}
+	return d.Store.LastEvent(ctx)
+}
+
+func (d *double) Untold(ctx context.Context, s claims.Sweep) ([]claims.Event, error) {
+	if d.untold != nil {
+		return d.untold(ctx, s)
+	}
+	return d.Store.Untold(ctx, s)
+}
+
+func (d *double) Told(ctx context.Context, id string) error {
+	if d.told != nil {
+		return d.told(ctx, id)
+	}
+	return d.Store.Told(ctx, id)
+}
+
+func (d *double) Announce(ctx context.Context, m claims.Member) error {
+	if d.announce != nil {
+		return d.announce(ctx, m)
+	}
+	return d.Store.Announce(ctx, m)
+}
+
+func (d *double) Members(ctx context.Context) ([]claims.Member, error) {
+	if d.members != nil {
+		return d.members(ctx)
+	}
+	return d.Store.Members(ctx)
+}
+
+func (d *double) Realm() string {
+	if d.realm != nil {
+		return d.realm()
+	}
+	return d.Store.Realm()
+}
+
+func (d *double) Keyset() []byte {
+	if d.keyset != nil {
+		return d.keyset()
+	}
+	return d.Store.Keyset()
 }
 
 func (d *double) Close() error {

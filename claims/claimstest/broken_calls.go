@@ -76,6 +76,32 @@ var brokenSwaps = []Broken{
 	{"the guard is not checked", "swap/guard-live", func(d *double) {
 		d.onWrites(func(c *claims.Condition, _ *claims.Write) { c.Guard = claims.Guard{} })
 	}},
+	{"a finisher is fenced", "swap/finisher", func(d *double) {
+		d.onWrites(func(c *claims.Condition, _ *claims.Write) { c.Finisher = false })
+	}},
+	{"every finisher passes", "swap/finisher", func(d *double) {
+		d.onWrites(func(c *claims.Condition, _ *claims.Write) { c.Finisher = true })
+	}},
+	{"a get does not tell the finisher", "swap/finisher", func(d *double) {
+		d.onView(func(v *claims.View) { v.Guard.Finisher = false })
+	}},
+	{"a swap does not tell the finisher", "swap/finisher", func(d *double) {
+		d.swap = func(ctx context.Context, c claims.Condition, w []claims.Write) (claims.Swapped, error) {
+			s, err := d.Store.Swap(ctx, c, w...)
+			s.Guard.Finisher = false
+			return s, err
+		}
+	}},
+	{"every token of a finished scope is its finisher", "swap/finisher", func(d *double) {
+		d.whereFinished(func(c *claims.Condition, token uint64) { c.Guard.Token = token })
+	}},
+	{"who released counts as the finisher", "swap/finisher", func(d *double) {
+		d.onWrites(func(c *claims.Condition, _ *claims.Write) {
+			if l, err := d.Store.State(context.Background(), c.Guard.Scope); err == nil && c.Finisher && l.Status == claims.LeaseReleased {
+				c.Guard = claims.Guard{}
+			}
+		})
+	}},
 	{"the own instance is not checked", "swap/sender-live", func(d *double) {
 		d.onWrites(func(c *claims.Condition, _ *claims.Write) { c.Sender = claims.Guard{} })
 	}},
@@ -258,13 +284,24 @@ var brokenContents = []Broken{
 			return d.Store.List(ctx, tenant, nil, limit)
 		}
 	}},
-	{"a key of one byte", "store/keyring", func(d *double) {
-		d.keyring = func() *claims.Keyring {
-			return &claims.Keyring{Realm: "r", Current: "k", Keys: map[string][]byte{"k": {1}}}
-		}
+	{"no realm", "store/realm-and-keys", func(d *double) { d.realm = func() string { return "" } }},
+	{"keys of an unknown kind", "store/realm-and-keys", func(d *double) { d.keyset = func() []byte { return []byte("0123456789abcdef") } }},
+	{"hands out its keys themselves", "store/realm-and-keys", func(d *double) {
+		kept := d.Store.Keyset()
+		d.keyset = func() []byte { return kept }
 	}},
 	{"confirming asks nobody", "store/confirm", func(d *double) { d.confirm = func(context.Context) error { return nil } }},
 	{"closing does nothing", "store/close", func(d *double) { d.close = func() error { return nil } }},
+}
+
+func (d *double) whereFinished(f func(c *claims.Condition, token uint64)) {
+	d.onWrites(func(c *claims.Condition, _ *claims.Write) {
+		d.edit(c.Guard.Scope, func(l *memory.Lease, _ claims.Now) {
+			if c.Finisher && l.End == claims.LeaseFinished {
+				f(c, l.Token)
+			}
+		})
+	})
 }
 
 func (d *double) version(key claims.Key) (v int64) {

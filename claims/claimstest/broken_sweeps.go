@@ -25,6 +25,16 @@ var brokenSweeps = []Broken{
 	{"what was read is looked at again", "unsettled/unread-success-evidence", func(d *double) {
 		d.withKeys(func(r claims.Record) bool { return len(r.Evidence) > 0 && !r.Unread() })
 	}},
+	{"nobody asks where the money is", "unsettled/polled", func(d *double) {
+		d.withoutKeys(func(r claims.Record) bool { return r.Poll })
+	}},
+	{"where the money is is asked for ever", "unsettled/polled", func(d *double) {
+		polled := map[claims.Key]bool{}
+		d.onWrites(func(_ *claims.Condition, w *claims.Write) {
+			w.Next.Poll = w.Next.Poll || polled[w.Next.Key]
+			polled[w.Next.Key] = w.Next.Poll
+		})
+	}},
 	{"a person's matter is swept", "unsettled/nothing-settled", func(d *double) {
 		d.withKeys(func(r claims.Record) bool { return r.State == claims.StateReview })
 	}},

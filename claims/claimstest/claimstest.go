@@ -49,7 +49,8 @@ type Rule struct {
 // Rules are all of them, in the order of the documentation of package claims.
 func Rules() []Rule {
 	var all []Rule
-	for _, part := range [][]rule{leaseRules, endRules, markRules, lossRules, readRules, swapRules, contentRules, sweepRules, raceRules} {
+	for _, part := range [][]rule{leaseRules, endRules, markRules, lossRules, readRules, swapRules, contentRules,
+		sweepRules, eventRules, toldRules, memberRules, raceRules} {
 		for _, r := range part {
 			all = append(all, Rule{r.name, func(t T, h Harness) { r.check(&kit{T: t, Harness: h}) }})
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 )
 
 var contentRules = []rule{
@@ -21,7 +22,7 @@ var contentRules = []rule{
 	{"record/age", recordAge},
 	{"list/newest-first", listNewestFirst},
 	{"list/of-tenant-and-states", listOfTenantAndStates},
-	{"store/keyring", keyring},
+	{"store/realm-and-keys", realmAndKeys},
 	{"store/confirm", confirms},
 	{"store/close", closeTwice},
 }
@@ -74,6 +75,9 @@ func scribble(r *claims.Record) {
 	r.Answer.Header[0].Value = "scribbled"
 	r.Answer.Body[0] ^= 0xff
 	r.Review.Reason = "scribbled"
+	r.Undos[0].Part = "scribbled"
+	r.Past[0].Facts.Lookup["amount"] = "scribbled"
+	r.Past[0].Attempts[0].Cause = "scribbled"
 }
 
 func handedOutAsCopies(k *kit) {
@@ -146,7 +150,7 @@ func headerBytes(k *kit) {
 func answerReplaced(k *kit) {
 	r := record(call("c"), claims.StateSucceeded)
 	r.Evidence = []claims.Evidence{{Answer: &claims.Answer{Status: 500}, Read: true}} // stays beside it
-	for _, a := range []*claims.Answer{{Status: 200, Body: []byte("one")}, {Status: 201}, nil, {Status: 202, Body: []byte("two")}} {
+	for _, a := range []*claims.Answer{{Status: 200, Body: []byte("one"), Key: "k1"}, {Status: 201}, nil, {Status: 202, Body: []byte("two")}} {
 		r.Answer = a
 		r = k.put(r)
 		k.equal("answer", k.get(r.Key, claims.Guard{}).Record.Answer, a)
@@ -210,19 +214,18 @@ func listOfTenantAndStates(k *kit) {
 	}
 }
 
-func keyring(k *kit) {
-	ring := k.Backend.Keyring()
-	if ring.Realm == "" {
+func realmAndKeys(k *kit) {
+	if k.Backend.Realm() == "" {
 		k.Errorf("no realm")
 	}
-	f, err := ring.Sign(1, []byte("request"))
-	k.ok("sign", err)
-	same, err := ring.Match(f, 1, []byte("request"))
-	if err != nil || !same {
-		k.Errorf("match: %v, %v", same, err)
+	b := k.Backend.Keyset()
+	if _, err := keys.Parse(b); err != nil {
+		k.Fatalf("what the migration made cannot be read: %v", err)
 	}
-	if n := len(ring.Keys[ring.Current]); n < 32 {
-		k.Errorf("the key has %d bytes, want 32 or more", n)
+	kept := string(b)
+	clear(b)
+	if string(k.Backend.Keyset()) != kept {
+		k.Errorf("the key set changed by itself, or by its reader")
 	}
 }
 

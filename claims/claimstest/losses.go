@@ -81,7 +81,9 @@ func lossLetsEvidencePass(k *kit) {
 
 func lossEndsLeases(k *kit) {
 	g := k.take(app)
+	k.take(instance)
 	k.Lose()
+	k.equal("members", k.members(), []claims.Member(nil))
 	k.status("taken before", g, claims.LeaseExpired)
 	k.status("granted and lost", claims.Guard{Scope: app, Token: g.Token + 1}, claims.LeaseAbsent)
 	l, err := k.Backend.State(k.Context(), app)

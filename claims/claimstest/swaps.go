@@ -19,6 +19,7 @@ var swapRules = []rule{
 	{"swap/expected-version", swapExpectedVersion},
 	{"swap/lost-returns-the-winner", lostReturnsTheWinner},
 	{"swap/guard-live", swapGuardLive},
+	{"swap/finisher", swapFinisher},
 	{"swap/sender-live", swapSenderLive},
 	{"swap/dead-sender", swapDeadSender},
 	{"swap/no-condition", swapNoCondition},
@@ -90,7 +91,11 @@ func cancelledIsNoRefusal(k *kit) {
 	_, err3 := k.Backend.Acquire(ctx, "shop:other", "holder", ttl)
 	_, err4 := k.Backend.Renew(ctx, g, ttl)
 	err5 := k.Backend.Release(ctx, g)
-	for i, err := range []error{err, err2, err3, err4, err5} {
+	_, err6 := k.Backend.Events(ctx, "", 1)
+	_, err7 := k.Backend.Untold(ctx, sweep)
+	err8 := k.Backend.Announce(ctx, claims.Member{Guard: g})
+	_, err9 := k.Backend.Members(ctx)
+	for i, err := range []error{err, err2, err3, err4, err5, err6, err7, err8, err9} {
 		if err == nil || claims.Refused(err) {
 			k.Errorf("operation %d after its context ended: %v, want an error that is no refusal", i, err)
 		}
@@ -137,6 +142,47 @@ func swapGuardLive(k *kit) {
 	g.Token--
 	_, err = k.swap(claims.Condition{Guard: g}, claim(call("c"), app, claims.Guard{}))
 	k.ok("swap under a live guard", err)
+}
+
+// swapFinisher: where the condition says so, the token that finished its scope passes, and it alone.
+func swapFinisher(k *kit) {
+	ended := k.ended()
+	g := ended[claims.LeaseFinished]
+	finisher := claims.GuardView{Status: claims.LeaseFinished, Finisher: true}
+	k.equal("by get", k.standing(g), finisher)
+	s, err := k.swap(claims.Condition{Guard: g}, claim(call("c"), app, claims.Guard{}))
+	k.fenced("not said", err, claims.FencedError{Guard: g, Status: claims.LeaseFinished})
+	k.equal("by a refused swap", s.Guard, finisher)
+	_, err = k.swap(claims.Condition{Sender: g, Finisher: true}, claim(call("c"), app, claims.Guard{}))
+	k.fenced("as the sender", err, claims.FencedError{Guard: g, Status: claims.LeaseFinished, Sender: true})
+	for _, d := range []time.Duration{0, 8760 * time.Hour} { // it does not age
+		k.Advance(d)
+		s, err = k.swap(claims.Condition{Guard: g, Finisher: true}, claim(call(d.String()), app, claims.Guard{}))
+		k.ok("swap by the finisher", err)
+		k.equal("by a swap", s.Guard, finisher)
+	}
+	live := k.take(app)
+	s, err = k.swap(claims.Condition{Guard: live, Finisher: true}, claim(call("live"), app, claims.Guard{}))
+	k.ok("swap under a live guard", err)
+	k.equal("live", s.Guard, claims.GuardView{Status: claims.LeaseLive, Remaining: ttl})
+	delete(ended, claims.LeaseFinished)
+	for status, g := range ended {
+		k.notFinisher(g, status)
+	}
+	k.notFinisher(claims.Guard{Scope: g.Scope, Token: g.Token + 1}, claims.LeaseAbsent)
+	first := k.take("shop:twice")
+	k.Advance(ttl)
+	k.ok("finish", k.Backend.Finish(k.Context(), k.take("shop:twice")))
+	k.notFinisher(first, claims.LeaseSuperseded)
+}
+
+// notFinisher wants a guard refused though the condition lets finishers pass.
+func (k *kit) notFinisher(g claims.Guard, status claims.LeaseStatus) {
+	k.Helper()
+	k.equal("by get", k.standing(g), claims.GuardView{Status: status})
+	s, err := k.swap(claims.Condition{Guard: g, Finisher: true}, claim(call("other"), app, claims.Guard{}))
+	k.fenced("swap", err, claims.FencedError{Guard: g, Status: status})
+	k.equal("by a swap", s.Guard, claims.GuardView{Status: status})
 }
 
 func swapSenderLive(k *kit) {

@@ -10,6 +10,7 @@ var sweepRules = []rule{
 	{"unsettled/unknown", unsettledUnknown},
 	{"unsettled/pending-past-deadline", unsettledPending},
 	{"unsettled/unread-success-evidence", unsettledEvidence},
+	{"unsettled/polled", unsettledPolled},
 	{"unsettled/nothing-settled", unsettledNothingSettled},
 	{"unsettled/only-when-due", unsettledOnlyWhenDue},
 	{"unsettled/only-asked-tenants", unsettledTenants},
@@ -90,6 +91,23 @@ func unsettledEvidence(k *kit) {
 	r.Evidence = []claims.Evidence{{Outcome: claims.Declined}}
 	k.put(r)
 	k.equal("unsettled", k.unsettled(), []string{"cancelled", "declined", "open", "pending"})
+}
+
+// unsettledPolled: a call that succeeded is looked at while where its money is has still to be asked for.
+func unsettledPolled(k *kit) {
+	r := record(call("c"), claims.StateSucceeded)
+	r.Poll, r.NextCheck = true, k.now().Add(time.Minute)
+	r = k.put(r)
+	k.Advance(time.Minute - tick)
+	k.equal("before its time", k.unsettled(), []string(nil))
+	k.Advance(tick)
+	k.equal("at its time", k.unsettled(), []string{"c"})
+	k.equal("at once again", k.unsettled(), []string(nil))
+	k.Advance(time.Hour)
+	r = k.get(r.Key, claims.Guard{}).Record
+	r.Poll = false
+	k.put(r)
+	k.equal("when nothing is asked any more", k.unsettled(), []string(nil))
 }
 
 func unsettledNothingSettled(k *kit) {

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -85,13 +87,36 @@ func (o *outcome) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &word); err != nil {
 		return err
 	}
+	known, err := ParseOutcome(word)
+	*o = outcome(known)
+	return err
+}
+
+// ParseOutcome is the inverse of an outcome's String.
+func ParseOutcome(word string) (claims.Outcome, error) {
 	for _, known := range []claims.Outcome{claims.Unknown, claims.Succeeded, claims.Declined, claims.NotExecuted} {
 		if known.String() == word {
-			*o = outcome(known)
-			return nil
+			return known, nil
 		}
 	}
-	return errors.New("outcome " + word)
+	return claims.Unknown, errors.New("outcome " + word)
+}
+
+// state is stored as its word, as outcome is.
+type state claims.State
+
+func (s state) MarshalJSON() ([]byte, error) { return json.Marshal(string(s)) }
+
+func (s *state) UnmarshalJSON(b []byte) error {
+	var word string
+	if err := json.Unmarshal(b, &word); err != nil {
+		return err
+	}
+	if !claims.State(word).Readable() {
+		return errors.New("state " + word)
+	}
+	*s = state(word)
+	return nil
 }
 
 type jsonAttempt struct {
@@ -138,6 +163,7 @@ type jsonEvidence struct {
 	Answer   *jsonAnswer    `json:"answer,omitempty"`
 	Payment  text           `json:"payment,omitempty"`
 	Stored   bool           `json:"stored,omitempty"`
+	By       text           `json:"by,omitempty"`
 	Note     text           `json:"note,omitempty"`
 	Read     bool           `json:"read,omitempty"`
 }
@@ -145,10 +171,10 @@ type jsonEvidence struct {
 func evidenceOf(e claims.Evidence) jsonEvidence {
 	j := jsonEvidence{
 		Revision: e.Revision, Attempt: e.Attempt, Claim: e.Claim, Outcome: outcome(e.Outcome), Source: text(e.Source),
-		At: nowOf(e.At), Payment: text(e.Payment), Stored: e.Stored, Note: text(e.Note), Read: e.Read,
+		At: nowOf(e.At), Payment: text(e.Payment), Stored: e.Stored, By: text(e.By), Note: text(e.Note), Read: e.Read,
 	}
 	if a := e.Answer; a != nil {
-		j.Answer = &jsonAnswer{a.Status, linesOf(a.Header), a.Body}
+		j.Answer = &jsonAnswer{a.Status, linesOf(a.Header), a.Body, text(a.Key)}
 	}
 	return j
 }
@@ -156,11 +182,11 @@ func evidenceOf(e claims.Evidence) jsonEvidence {
 func (j jsonEvidence) claims() claims.Evidence {
 	e := claims.Evidence{
 		Revision: j.Revision, Attempt: j.Attempt, Claim: j.Claim, Outcome: claims.Outcome(j.Outcome),
-		Source: string(j.Source), At: j.At.claims(), Payment: string(j.Payment), Stored: j.Stored, Note: string(j.Note),
-		Read: j.Read,
+		Source: string(j.Source), At: j.At.claims(), Payment: string(j.Payment), Stored: j.Stored, By: string(j.By),
+		Note: string(j.Note), Read: j.Read,
 	}
 	if a := j.Answer; a != nil {
-		e.Answer = &claims.Answer{Status: a.Status, Header: fields(a.Header), Body: a.Body}
+		e.Answer = &claims.Answer{Status: a.Status, Header: fields(a.Header), Body: a.Body, Key: string(a.Key)}
 	}
 	return e
 }
@@ -170,6 +196,7 @@ type jsonAnswer struct {
 	Status int       `json:"status"`
 	Header [][2]text `json:"header"`
 	Body   []byte    `json:"body"`
+	Key    text      `json:"key,omitempty"`
 }
 
 func linesOf(header []claims.Field) [][2]text {
@@ -232,28 +259,34 @@ func ParseReview(col sql.Null[string]) (*claims.Review, error) {
 }
 
 // Map is the column of a map, nil where there is none.
-func Map(m map[string]string) (any, error) {
-	if m == nil {
-		return nil, nil
-	}
-	pairs := make([][2]text, 0, len(m))
-	for k, v := range m {
-		pairs = append(pairs, [2]text{text(k), text(v)})
-	}
-	return column(pairs)
-}
+func Map(m map[string]string) (any, error) { return column(pairsOf(m)) }
 
 // ParseMap is the inverse of Map.
 func ParseMap(col sql.Null[string]) (map[string]string, error) {
 	pairs, err := parse[[][2]text](col)
-	if err != nil || pairs == nil {
-		return nil, err
+	return mapOf(pairs), err
+}
+
+func pairsOf(m map[string]string) [][2]text {
+	if m == nil {
+		return nil
+	}
+	pairs := make([][2]text, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, [2]text{text(k), text(m[k])})
+	}
+	return pairs
+}
+
+func mapOf(pairs [][2]text) map[string]string {
+	if pairs == nil {
+		return nil
 	}
 	m := make(map[string]string, len(pairs))
 	for _, p := range pairs {
 		m[string(p[0])] = string(p[1])
 	}
-	return m, nil
+	return m
 }
 
 // Moment is the time of nanoseconds since 1970, as stores keep times.

@@ -36,9 +36,22 @@ func TestNothingAndEmpty(t *testing.T) {
 		c, err := Attempts(list)
 		back(t, "attempts", list, c, err, ParseAttempts)
 	}
-	for _, list := range [][]claims.Evidence{nil, {}, {{Note: odd}, {Answer: &claims.Answer{Body: []byte{}}}, {Answer: &claims.Answer{}}}} {
+	for _, list := range [][]claims.Evidence{nil, {}, {{Note: odd}, {Answer: &claims.Answer{Body: []byte{}, Key: odd}}, {Answer: &claims.Answer{}, By: odd}}} {
 		c, err := Evidence(list)
 		back(t, "evidence", list, c, err, ParseEvidence)
+	}
+	for _, list := range [][]claims.Undo{nil, {}, {{}, {Key: odd, Part: odd}}} {
+		c, err := Undos(list)
+		back(t, "undos", list, c, err, ParseUndos)
+	}
+	facts := claims.Facts{Reference: odd, Retention: -1, Lookup: map[string]string{}}
+	for _, list := range [][]claims.Past{nil, {}, {{}, {State: claims.StateDeclined, Facts: facts, Attempts: []claims.Attempt{}}}} {
+		c, err := Past(list)
+		back(t, "past", list, c, err, ParsePast)
+	}
+	for _, list := range [][]string{nil, {}, {"", odd}} {
+		c, err := Texts(list)
+		back(t, "texts", list, c, err, ParseTexts)
 	}
 	for _, lines := range [][]claims.Field{nil, {}, {{Name: odd, Value: ""}, {Name: "a", Value: odd}}} {
 		c, err := Header(lines)
@@ -63,7 +76,14 @@ func TestUnknownIsAnError(t *testing.T) {
 	_, err4 := ParseMap(text(`[["a"`))
 	_, err5 := ParseHeader(text(`{}`))
 	_, err6 := ParseReview(text(`[{"severity":3}]`))
-	for i, err := range []error{err1, err2, err3, err4, err5, err6} {
+	_, err7 := ParseUndos(text(`[{"key":"u","part":"line 1","amount":"3.00"}]`))
+	_, err8 := ParsePast(text(`[{"state":"martian"}]`))
+	_, err9 := ParsePast(text(`[{"facts":{"gateway":"g","later":1}}]`))
+	_, err10 := ParsePast(text(`[{"attempts":[{"outcome":"maybe"}]}]`))
+	_, err11 := ParseEvidence(text(`[{"answer":{"status":200,"sealed":"yes"}}]`))
+	_, err12 := ParseTexts(text(`[1]`))
+	_, err13 := ParseOutcome("maybe")
+	for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, err10, err11, err12, err13} {
 		if err == nil {
 			t.Errorf("%d was understood", i+1)
 		}
@@ -81,6 +101,10 @@ func FuzzParse(f *testing.F) {
 		if list, err := ParseEvidence(c); err == nil {
 			column, err := Evidence(list)
 			back(t, "evidence", list, column, err, ParseEvidence)
+		}
+		if list, err := ParsePast(c); err == nil {
+			column, err := Past(list)
+			back(t, "past", list, column, err, ParsePast)
 		}
 	})
 }

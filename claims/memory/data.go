@@ -16,8 +16,8 @@ type Data struct {
 	Losses     []claims.Loss
 	Quarantine time.Time // store time until which nothing is granted; zero: none
 	Events     []*Event
+	LastEvent  int                      // the id that was given last
 	Members    map[string]claims.Member // by scope
-	lastEvent  int
 }
 
 // Event is an event with what Untold needs.

@@ -17,8 +17,8 @@ func (d *Data) record(e *claims.Event, now claims.Now) {
 		return
 	}
 	next := &Event{Event: *e}
-	d.lastEvent++
-	next.ID, next.At = strconv.Itoa(d.lastEvent), now
+	d.LastEvent++
+	next.ID, next.At = strconv.Itoa(d.LastEvent), now
 	d.Events = append(d.Events, next)
 }
 
@@ -37,18 +37,18 @@ func (d *Data) forget(before time.Time, limit int) int {
 
 // Events implements claims.Journal.
 func (s *Store) Events(ctx context.Context, after string, limit int) ([]claims.Event, error) {
-	from := 0
-	if after != "" {
-		n, err := strconv.Atoi(after)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %q", claims.ErrBadEvent, after)
-		}
-		from = n
-	}
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	from := 0
+	if after != "" {
+		n, err := strconv.Atoi(after)
+		if err != nil || n < 1 || n > s.data.LastEvent || strconv.Itoa(n) != after {
+			return nil, fmt.Errorf("%w: %q", claims.ErrBadEvent, after)
+		}
+		from = n
+	}
 	var out []claims.Event
 	for _, e := range s.data.Events {
 		if n, _ := strconv.Atoi(e.ID); n > from && len(out) < limit {
@@ -64,10 +64,10 @@ func (s *Store) LastEvent(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer s.mu.Unlock()
-	if s.data.lastEvent == 0 {
+	if s.data.LastEvent == 0 {
 		return "", nil
 	}
-	return strconv.Itoa(s.data.lastEvent), nil
+	return strconv.Itoa(s.data.LastEvent), nil
 }
 
 // Untold implements claims.Journal.

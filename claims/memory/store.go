@@ -4,11 +4,10 @@
 package memory
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,14 +19,11 @@ type Config struct {
 	// Now is the store's time; nil: the time that passed since New, counted from the wall time of New. It is called with
 	// the store locked, so that a condition is judged by a time read after the lock was got.
 	Now func() claims.Now
-	// Keyring is handed out by Store.Keyring; nil: a fixed one.
-	Keyring *claims.Keyring
 }
 
 // Store is a claims.Backend.
 type Store struct {
-	now  func() claims.Now
-	ring *claims.Keyring
+	now func() claims.Now
 
 	mu     sync.Mutex
 	closed bool
@@ -40,16 +36,9 @@ var errClosed = errors.New("memory store: closed")
 
 // New makes an empty store.
 func New(cfg Config) *Store {
-	s := &Store{now: cfg.Now, ring: cfg.Keyring}
+	s := &Store{now: cfg.Now}
 	if s.now == nil {
 		s.now = elapsed(time.Now())
-	}
-	if s.ring == nil {
-		s.ring = &claims.Keyring{
-			Realm:   "memory",
-			Current: "k1",
-			Keys:    map[string][]byte{"k1": bytes.Repeat([]byte{0x6b}, 32)},
-		}
 	}
 	s.data = Data{Calls: map[claims.Key]*Call{}, Leases: map[string]*Lease{}, Log: map[string][]claims.LeaseEvent{}, Members: map[string]claims.Member{}}
 	return s
@@ -143,12 +132,11 @@ func (s *Store) Confirm(ctx context.Context) error {
 	return err
 }
 
-// Keyring implements claims.Backend.
-func (s *Store) Keyring() *claims.Keyring {
-	k := *s.ring
-	k.Keys = maps.Clone(s.ring.Keys)
-	return &k
-}
+// Realm implements claims.Backend.
+func (s *Store) Realm() string { return "memory" }
+
+// Keyset implements claims.Backend. It is one for the whole process.
+func (s *Store) Keyset() []byte { return slices.Clone(keyset()) }
 
 // Close makes every later operation fail. It may be called again.
 func (s *Store) Close() error {

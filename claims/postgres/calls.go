@@ -27,7 +27,7 @@ func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn,
 			switch {
 			case h.readOnly:
 				return ErrReadOnly
-			case h.realm != s.ring.Realm:
+			case h.realm != s.realm:
 				return &SchemaError{Schema: s.cfg.Schema, Reason: "it has another realm than at the start"}
 			case before.outdates(&h):
 				return errOutdated
@@ -219,6 +219,9 @@ func (t *tx) swap(sw *swap) (claims.Swapped, error) {
 			return out, err
 		}
 	}
+	for _, w := range sw.writes {
+		t.tell(w.Event)
+	}
 	return out, nil
 }
 
@@ -246,7 +249,7 @@ func (t *tx) hold(sw *swap) (claims.Swapped, error) {
 		*l.view = row.view(l.guard.Token, t.header)
 	}
 	switch {
-	case !c.Guard.IsZero() && !out.Guard.Live():
+	case !c.Guard.IsZero() && !out.Guard.Live() && !(c.Finisher && out.Guard.Finisher):
 		return out, &claims.FencedError{Guard: c.Guard, Status: out.Guard.Status}
 	case !c.Sender.IsZero() && !out.Sender.Live():
 		return out, &claims.FencedError{Guard: c.Sender, Status: out.Sender.Status, Sender: true}

@@ -94,7 +94,7 @@ func (s *Store) judge(h *header, before mark) error {
 	switch {
 	case h.readOnly:
 		return ErrReadOnly
-	case h.realm != s.ring.Realm:
+	case h.realm != s.realm:
 		return &SchemaError{Schema: s.cfg.Schema, Reason: "it has another realm than at the start"}
 	}
 	if before.outdates(h) {

@@ -72,7 +72,7 @@ func (l lease) view(token uint64, h *header) claims.GuardView {
 	case l.standing == released:
 		return claims.GuardView{Status: claims.LeaseReleased}
 	case l.standing == finished:
-		return claims.GuardView{Status: claims.LeaseFinished}
+		return claims.GuardView{Status: claims.LeaseFinished, Finisher: true} // for good: no time at which it ends
 	case !h.now.Store.Before(l.expiry) || l.era < h.era:
 		return claims.GuardView{Status: claims.LeaseExpired}
 	}

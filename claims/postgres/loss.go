@@ -134,7 +134,7 @@ func (s *Store) bring(ctx context.Context, declared bool) error {
 			return errOutdated
 		case h.readOnly:
 			return ErrReadOnly
-		case h.realm != s.ring.Realm:
+		case h.realm != s.realm:
 			return &SchemaError{Schema: s.cfg.Schema, Reason: "it has another realm than at the start"}
 		}
 		return safe(h)

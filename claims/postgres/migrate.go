@@ -15,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 )
 
 //go:embed migrations/*.sql
@@ -34,7 +36,7 @@ func (m migration) sum() string {
 
 // needs is the oldest version (number of migrations) that can go on with a schema after each migration. A migration that
 // only adds needs no more than the one before; what contracts a schema needs the version that no longer uses what goes.
-var needs = map[int]int{1: 1}
+var needs = map[int]int{1: 1, 2: 1}
 
 // migrations are the embedded files in order; they are numbered from 1 without a gap (a test).
 func migrations() ([]migration, error) {
@@ -78,10 +80,10 @@ type Report struct {
 	To      int      // newest migration now
 	Applied []string // names of the migrations that this call applied
 	Realm   string   // new or old
-	KeyMade bool     // this call made the first fingerprint key
+	KeyMade bool     // this call made the key set
 }
 
-// Migrate makes the schema or brings it up to date, with its realm, first fingerprint key and grants. It may be repeated,
+// Migrate makes the schema or brings it up to date, with its realm, key set and grants. It may be repeated,
 // run several times at once and beside sidecars that serve. Errors: *SchemaError for a schema that is another
 // application's or changed, *OwnerError for a role that may not, else those of the server.
 func Migrate(ctx context.Context, cfg MigrateConfig) (Report, error) {
@@ -177,7 +179,7 @@ func (m migrator) apply(ctx context.Context, tx pgx.Tx, report *Report, i int) e
 	return err
 }
 
-// seed makes the realm and the first fingerprint key where there are none.
+// seed makes the realm and the key set where there are none.
 func (m migrator) seed(ctx context.Context, tx pgx.Tx, report *Report) error {
 	_, err := tx.Exec(ctx, m.schema.sql(`INSERT INTO {schema}.store (one, realm, system_id, timeline, created)
 		SELECT 1, $1, system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
@@ -188,11 +190,17 @@ func (m migrator) seed(ctx context.Context, tx pgx.Tx, report *Report) error {
 	if err := tx.QueryRow(ctx, m.schema.sql(`SELECT realm FROM {schema}.store`)).Scan(&report.Realm); err != nil {
 		return err
 	}
-	secret := make([]byte, 32)
-	rand.Read(secret) // never fails (crypto/rand, Go 1.24)
-	tag, err := tx.Exec(ctx, m.schema.sql(`INSERT INTO {schema}.keys (key_id, secret, created)
-		SELECT $1, $2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000
-		WHERE NOT EXISTS (SELECT 1 FROM {schema}.keys)`), randomHex(4), secret)
+	set, err := keys.New()
+	if err != nil {
+		return fmt.Errorf("keys: %w", err)
+	}
+	secret, err := set.JSON()
+	if err != nil {
+		return fmt.Errorf("keys: %w", err)
+	}
+	tag, err := tx.Exec(ctx, m.schema.sql(`INSERT INTO {schema}.keys (one, secret, created)
+		SELECT 1, $1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000
+		WHERE NOT EXISTS (SELECT 1 FROM {schema}.keys)`), secret)
 	report.KeyMade = err == nil && tag.RowsAffected() == 1
 	return err
 }
@@ -212,7 +220,11 @@ func (m migrator) grant(ctx context.Context, tx pgx.Tx, cfg MigrateConfig) error
 		all = append(all, "GRANT USAGE ON SCHEMA {schema} TO "+role, "GRANT EXECUTE ON FUNCTION {schema}.in_time(bigint) TO "+role)
 	}
 	if cfg.AppRole != "" {
-		all = append(all, "GRANT USAGE ON SCHEMA {schema} TO "+pgx.Identifier{cfg.AppRole}.Sanitize())
+		role := pgx.Identifier{cfg.AppRole}.Sanitize()
+		all = append(all, "GRANT USAGE ON SCHEMA {schema} TO "+role)
+		for _, f := range appFunctions {
+			all = append(all, "GRANT EXECUTE ON FUNCTION {schema}."+f+" TO "+role)
+		}
 	}
 	for _, sql := range all {
 		if _, err := tx.Exec(ctx, m.schema.sql(sql)); err != nil {
@@ -224,7 +236,7 @@ func (m migrator) grant(ctx context.Context, tx pgx.Tx, cfg MigrateConfig) error
 
 func randomHex(bytes int) string {
 	b := make([]byte, bytes)
-	rand.Read(b)
+	rand.Read(b) // never fails (crypto/rand, Go 1.24)
 	return hex.EncodeToString(b)
 }
 

@@ -50,7 +50,7 @@ func TestMigrateBesideServing(t *testing.T) {
 	written := load(t, s, 4)
 	for range 5 {
 		r, err := Migrate(t.Context(), MigrateConfig{URL: cfg.URL, Schema: cfg.Schema})
-		if err != nil || len(r.Applied) > 0 || r.KeyMade || r.Realm != s.Keyring().Realm {
+		if err != nil || len(r.Applied) > 0 || r.KeyMade || r.Realm != s.Realm() {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
@@ -156,7 +156,7 @@ func TestRoles(t *testing.T) {
 	}{
 		{sidecar, `DELETE FROM {schema}.lease_log`}, {sidecar, `UPDATE {schema}.lease_log SET token = 1`}, {sidecar, `TRUNCATE {schema}.calls`},
 		{sidecar, `DELETE FROM {schema}.calls`}, {sidecar, `DELETE FROM {schema}.leases`}, {sidecar, `UPDATE {schema}.store SET realm = 'x'`},
-		{sidecar, `CREATE TABLE {schema}.x (a int)`}, {sidecar, `INSERT INTO {schema}.keys VALUES ('k', '\x00', 1)`},
+		{sidecar, `CREATE TABLE {schema}.x (a int)`}, {sidecar, `INSERT INTO {schema}.keys VALUES (2, '\x00', 1)`},
 		{app, `SELECT 1 FROM {schema}.leases`}, {app, `UPDATE {schema}.leases SET token = 1`}, {app, `SELECT 1 FROM {schema}.calls`},
 		{app, `SELECT 1 FROM {schema}.keys`}, {app, `SELECT {schema}.in_time(1)`}, {app, `INSERT INTO {schema}.lease_log (scope) VALUES ('')`},
 	} {

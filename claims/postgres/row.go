@@ -20,13 +20,13 @@ var columns = []string{
 	"gateway", "account", "endpoint", "credential", "route", "gateway_key", "key_place", "lookup_form", "reference",
 	"retention", "settle_after", "lookup",
 	"first_started_store", "first_started_wall", "attempts", "evidence", "unread", "answered", "reconciled", "payment",
-	"misses", "last_miss", "next_check", "review", "undo", "undoes",
+	"poll", "misses", "last_miss", "next_check", "review", "undos", "undoes", "part", "past",
 	"created_store", "created_wall", "updated_store", "updated_wall",
 }
 
 var (
 	callColumns   = "c." + strings.Join(columns, ", c.")
-	answerColumns = "a.status, a.header, a.body"
+	answerColumns = "a.status, a.header, a.body, a.key_id"
 	callsAnswers  = "{schema}.calls c LEFT JOIN {schema}.answers a ON c.answered AND a.tenant = c.tenant AND a.call_key = c.call_key"
 	insertCall    = insert()
 	updateCall    = update()
@@ -82,7 +82,9 @@ func values(r *claims.Record) ([]any, error) {
 	attempts, err2 := codec.Attempts(r.Attempts)
 	evidence, err3 := codec.Evidence(r.Evidence)
 	review, err4 := codec.Review(r.Review)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	undos, err5 := codec.Undos(r.Undos)
+	past, err6 := codec.Past(r.Past)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return nil, fmt.Errorf("postgres store: %s: %w", r.Key, err)
 	}
 	f := r.Facts
@@ -93,7 +95,7 @@ func values(r *claims.Record) ([]any, error) {
 		plain(f.Gateway), plain(f.Account), plain(f.Endpoint), plain(f.Credential), plain(f.Route), plain(f.GatewayKey),
 		plain(f.KeyPlace), plain(f.LookupForm), plain(f.Reference), int64(f.Retention), int64(f.SettleAfter), lookup,
 		ns(r.FirstStarted.Store), ns(r.FirstStarted.Wall), attempts, evidence, r.Unread(), answered(r), r.Reconciled, plain(r.Payment),
-		r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, plain(r.Undo), plain(r.Undoes),
+		r.Poll, r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, undos, plain(r.Undoes), plain(r.Part), past,
 		ns(r.Created.Store), ns(r.Created.Wall), ns(r.Updated.Store), ns(r.Updated.Wall),
 	}, nil
 }
@@ -127,9 +129,10 @@ type raw struct {
 	state                                   sql.Null[string]
 	texts                                   [13]sql.Null[string] // as the record's fields in texts()
 	lookup, attempts, evidence, review      sql.Null[string]
-	unread, answered, reconciled            sql.Null[bool]
+	undos, past                             sql.Null[string]
+	unread, answered, reconciled, poll      sql.Null[bool]
 	status                                  sql.Null[int64]
-	header                                  sql.Null[string]
+	header, key                             sql.Null[string]
 	body                                    []byte
 }
 
@@ -141,9 +144,9 @@ func (w *raw) targets() []any {
 		&w.scope, &t[0], &w.canonical, &w.mac,
 		&t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7], &t[8], &t[9], &w.retention, &w.settle, &w.lookup,
 		&w.firstStore, &w.firstWall, &w.attempts, &w.evidence, &w.unread, &w.answered, &w.reconciled, &t[10],
-		&w.misses, &w.lastMiss, &w.nextCheck, &w.review, &t[11], &t[12],
+		&w.poll, &w.misses, &w.lastMiss, &w.nextCheck, &w.review, &w.undos, &t[11], &t[12], &w.past,
 		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall,
-		&w.status, &w.header, &w.body,
+		&w.status, &w.header, &w.body, &w.key,
 	}
 }
 
@@ -161,8 +164,8 @@ func (w *raw) record() (claims.Record, error) {
 		Fingerprint:  claims.Fingerprint{Canonical: int(w.canonical.V), MAC: w.mac},
 		Facts:        claims.Facts{Retention: time.Duration(w.retention.V), SettleAfter: time.Duration(w.settle.V)},
 		FirstStarted: claims.Now{Store: when(w.firstStore), Wall: when(w.firstWall)},
-		Reconciled:   w.reconciled.V,
-		Misses:       int(w.misses.V), LastMiss: when(w.lastMiss), NextCheck: when(w.nextCheck),
+		Reconciled:   w.reconciled.V, Poll: w.poll.V,
+		Misses: int(w.misses.V), LastMiss: when(w.lastMiss), NextCheck: when(w.nextCheck),
 		Created: claims.Now{Store: when(w.createdStore), Wall: when(w.createdWall)},
 		Updated: claims.Now{Store: when(w.updatedStore), Wall: when(w.updatedWall)},
 	}
@@ -177,7 +180,7 @@ func texts(r *claims.Record) [13]*string {
 	f := &r.Facts
 	return [13]*string{
 		&r.Fingerprint.KeyID, &f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.KeyPlace,
-		&f.LookupForm, &f.Reference, &r.Payment, &r.Undo, &r.Undoes,
+		&f.LookupForm, &f.Reference, &r.Payment, &r.Undoes, &r.Part,
 	}
 }
 
@@ -205,10 +208,19 @@ func (w *raw) contents(r *claims.Record) (err error) {
 	if r.Review, err = codec.ParseReview(w.review); err != nil {
 		return fmt.Errorf("review: %w", err)
 	}
+	if r.Undos, err = codec.ParseUndos(w.undos); err != nil {
+		return fmt.Errorf("undos: %w", err)
+	}
+	if r.Past, err = codec.ParsePast(w.past); err != nil {
+		return fmt.Errorf("past: %w", err)
+	}
 	if !w.status.Valid {
 		return nil
 	}
 	r.Answer = &claims.Answer{Status: int(w.status.V), Body: w.body}
+	if r.Answer.Key, err = unplain(w.key.V); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
 	if r.Answer.Header, err = codec.ParseHeader(w.header); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
@@ -246,9 +258,9 @@ func (t *tx) put(r *claims.Record, fresh, had bool) error {
 		if err != nil {
 			return fmt.Errorf("postgres store: answer of %s: %w", r.Key, err)
 		}
-		t.change(`INSERT INTO {schema}.answers (tenant, call_key, status, header, body) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (tenant, call_key) DO UPDATE SET status = excluded.status, header = excluded.header, body = excluded.body`,
-			v[0], v[1], r.Answer.Status, header, bytesOrNull(r.Answer.Body))
+		t.change(`INSERT INTO {schema}.answers (tenant, call_key, status, header, body, key_id) VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (tenant, call_key) DO UPDATE SET status = excluded.status, header = excluded.header, body = excluded.body,
+			key_id = excluded.key_id`, v[0], v[1], r.Answer.Status, header, bytesOrNull(r.Answer.Body), plain(r.Answer.Key))
 	case had:
 		t.change(`DELETE FROM {schema}.answers WHERE tenant = $1 AND call_key = $2`, v[0], v[1])
 	}

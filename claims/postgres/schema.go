@@ -68,7 +68,7 @@ func (s *Store) checkSeeded(ctx context.Context, c *pgx.Conn) error {
 		return fmt.Errorf("postgres store: schema %s: %w", s.cfg.Schema, err)
 	}
 	if !seeded {
-		return &SchemaError{Schema: s.cfg.Schema, Reason: "it has no realm or no fingerprint key"}
+		return &SchemaError{Schema: s.cfg.Schema, Reason: "it has no realm or no keys"}
 	}
 	return nil
 }
@@ -79,6 +79,10 @@ var types = map[string]string{
 	"calls.tenant": "bytea", "calls.call_key": "bytea", "calls.version": "bigint", "calls.scope": "bytea", "calls.sender_scope": "bytea",
 	"calls.sender_token": "bigint", "calls.claim_id": "bytea", "calls.deadline": "bigint", "answers.tenant": "bytea",
 	"answers.call_key": "bytea", "answers.body": "bytea", "lease_log.scope": "bytea", "lease_log.token": "bigint",
+	"events.era": "bigint", "events.xid": "bigint", "events.seq": "bigint", "events.tenant": "bytea", "events.call_key": "bytea",
+	"members.scope": "bytea", "members.token": "bigint",
+	"effects.tenant": "bytea", "effects.name": "bytea", "effects.effect_key": "bytea", "effects.fingerprint": "bytea",
+	"effects.scope": "bytea", "effects.token": "bigint", "effect_marks.scope": "bytea", "effect_marks.token": "bigint",
 }
 
 // checkColumns refuses tables that were made or changed by others than Migrate.
@@ -125,6 +129,14 @@ var grants = []struct{ table, privileges string }{
 	{"leases", "SELECT, INSERT, UPDATE"},
 	{"lease_log", "SELECT, INSERT"},
 	{"losses", "SELECT, INSERT"},
+	{"events", "SELECT, INSERT, UPDATE, DELETE"},
+	{"members", "SELECT, INSERT, UPDATE"},
+	{"effects", "SELECT, DELETE"},
+}
+
+// appFunctions are all that an application may do in the schema.
+var appFunctions = []string{
+	"begin_effect(text, text, text, text, bytea)", "end_effect(text, text, text, bytea)", "check_token(text, text)", "effects_store()",
 }
 
 // storeColumns of {schema}.store may be changed by a sidecar; the realm may not.

@@ -41,7 +41,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -106,7 +106,8 @@ func (c Config) filled() (Config, error) {
 type Store struct {
 	cfg    Config
 	schema schema
-	ring   claims.Keyring
+	realm  string
+	keyset []byte
 	leases *pgxpool.Pool
 	calls  *pgxpool.Pool
 	seen   seen
@@ -145,7 +146,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// start checks the server and the schema, takes the server for the store's and reads the key ring.
+// start checks the server and the schema, takes the server for the store's and reads its realm and key set.
 func (s *Store) start(ctx context.Context) error {
 	if err := s.inspect(ctx); err != nil {
 		return err
@@ -158,33 +159,18 @@ func (s *Store) start(ctx context.Context) error {
 
 func (s *Store) readKeys(ctx context.Context) error {
 	return s.read(ctx, s.calls, func(ctx context.Context, c *pgxpool.Conn) error {
-		s.ring.Keys = map[string][]byte{}
-		if err := c.QueryRow(ctx, s.schema.sql(`SELECT realm FROM {schema}.store`)).Scan(&s.ring.Realm); err != nil {
-			return fmt.Errorf("realm: %w", err)
+		if err := c.QueryRow(ctx, s.schema.sql(`SELECT realm, secret FROM {schema}.store, {schema}.keys`)).Scan(&s.realm, &s.keyset); err != nil {
+			return fmt.Errorf("realm and keys: %w", err)
 		}
-		rows, err := c.Query(ctx, s.schema.sql(`SELECT key_id, secret FROM {schema}.keys ORDER BY created, key_id`))
-		if err != nil {
-			return fmt.Errorf("keys: %w", err)
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var id string
-			var secret []byte
-			if err := rows.Scan(&id, &secret); err != nil {
-				return fmt.Errorf("keys: %w", err)
-			}
-			s.ring.Keys[id], s.ring.Current = secret, id
-		}
-		return rows.Err()
+		return nil
 	})
 }
 
-// Keyring implements claims.Backend.
-func (s *Store) Keyring() *claims.Keyring {
-	k := s.ring
-	k.Keys = maps.Clone(s.ring.Keys)
-	return &k
-}
+// Realm implements claims.Backend.
+func (s *Store) Realm() string { return s.realm }
+
+// Keyset implements claims.Backend.
+func (s *Store) Keyset() []byte { return slices.Clone(s.keyset) }
 
 // Close waits for the operations that run, then makes every later one fail with ErrClosed. It may be called again.
 func (s *Store) Close() error {

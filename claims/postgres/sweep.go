@@ -83,17 +83,13 @@ func (t *tx) unsettled(sweep claims.Sweep, limit int) ([]claims.Key, error) {
 	now := t.now.Store.UnixNano()
 	args, tenants := []any{now, limit}, "true"
 	if len(sweep.Tenants) > 0 {
-		var list [][]byte
-		for _, name := range sweep.Tenants {
-			list = append(list, []byte(name))
-		}
-		args, tenants = append(args, list), "tenant = ANY ($3::bytea[])"
+		args, tenants = append(args, bytesOf(sweep.Tenants)), "tenant = ANY ($3::bytea[])"
 	}
 	// the first condition is the index's
 	rows, err := t.conn.Query(t.ctx, t.s.schema.sql(`SELECT tenant, call_key, checks FROM {schema}.calls
-		WHERE (state IN ('pending', 'unknown') OR unread)
+		WHERE (state IN ('pending', 'unknown') OR unread OR poll)
 		AND (next_check IS NULL OR next_check <= $1)
-		AND (unread OR state = 'unknown' OR deadline IS NULL OR deadline <= $1)
+		AND (unread OR poll OR state = 'unknown' OR deadline IS NULL OR deadline <= $1)
 		AND state IN ('pending', 'unknown', 'succeeded', 'declined', 'open', 'review', 'cancelled')
 		AND `+tenants+` ORDER BY next_check NULLS FIRST, tenant, call_key LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED`), args...)
 	if err != nil {
@@ -127,12 +123,22 @@ func (s *Store) Confirm(ctx context.Context) error {
 
 // Prune implements claims.Store: the longest unwritten first. Evidence that was read loses its answers too.
 func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
+	answers, err := s.batches(ctx, limit, func(t *tx, n int) (int, error) { return t.prune(before, n) })
+	if err != nil {
+		return answers, err
+	}
+	events, err := s.batches(ctx, limit, func(t *tx, n int) (int, error) { return t.forget(before, n) })
+	return answers + events, err
+}
+
+// batches runs f in as many transactions as limit needs, until one finds less than it may take.
+func (s *Store) batches(ctx context.Context, limit int, f func(t *tx, limit int) (int, error)) (int, error) {
 	total := 0
 	for limit > 0 {
 		batch := min(limit, maxSweep)
 		n := 0
 		err := s.write(ctx, s.calls, nil, func(t *tx) (err error) {
-			n, err = t.prune(before, batch)
+			n, err = f(t, batch)
 			return err
 		})
 		if err != nil {

@@ -67,7 +67,9 @@ func (t *tx) swap(cond claims.Condition, writes []claims.Write) (out claims.Swap
 			r, err = t.call(w.Next.Key)
 		} else {
 			r = w.Stamp(t.now)
-			err = t.put(&r, had[i])
+			if err = t.put(&r, had[i]); err == nil {
+				err = t.record(w.Event)
+			}
 		}
 		if err != nil {
 			return out, err
@@ -95,7 +97,7 @@ func (t *tx) hold(c claims.Condition) (claims.Swapped, error) {
 		*l.view = v
 	}
 	switch {
-	case !c.Guard.IsZero() && !out.Guard.Live():
+	case !c.Guard.IsZero() && !out.Guard.Live() && !(c.Finisher && out.Guard.Finisher):
 		return out, &claims.FencedError{Guard: c.Guard, Status: out.Guard.Status}
 	case !c.Sender.IsZero() && !out.Sender.Live():
 		return out, &claims.FencedError{Guard: c.Sender, Status: out.Sender.Status, Sender: true}
@@ -194,20 +196,12 @@ func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key
 func (t *tx) unsettled(sweep claims.Sweep) ([]claims.Key, error) {
 	now := t.now.Store.UnixNano()
 	args := []any{now, max(sweep.Limit, 0)}
-	tenants := "true"
-	if len(sweep.Tenants) > 0 {
-		var places []string
-		for _, name := range sweep.Tenants {
-			args = append(args, []byte(name))
-			places = append(places, fmt.Sprintf("?%d", len(args)))
-		}
-		tenants = "tenant IN (" + strings.Join(places, ", ") + ")"
-	}
+	tenants := tenantsIn(sweep.Tenants, &args)
 	// the first condition is the index's
 	rows, err := t.query(`SELECT tenant, call_key, checks FROM calls
-		WHERE (state IN ('pending', 'unknown') OR unread = 1)
+		WHERE (state IN ('pending', 'unknown') OR unread = 1 OR poll = 1)
 		AND (next_check IS NULL OR next_check <= ?1)
-		AND (unread = 1 OR state = 'unknown' OR deadline IS NULL OR deadline <= ?1)
+		AND (unread = 1 OR poll = 1 OR state = 'unknown' OR deadline IS NULL OR deadline <= ?1)
 		AND state IN ('pending', 'unknown', 'succeeded', 'declined', 'open', 'review', 'cancelled')
 		AND `+tenants+` ORDER BY next_check, tenant, call_key LIMIT ?2`, args...)
 	if err != nil {
@@ -246,7 +240,11 @@ func (s *Store) Confirm(ctx context.Context) error {
 func (s *Store) Prune(ctx context.Context, before time.Time, limit int) (int, error) {
 	var n int
 	err := s.writer.do(ctx, false, func(t *tx) (err error) {
-		n, err = t.prune(before, limit)
+		if n, err = t.prune(before, limit); err != nil {
+			return err
+		}
+		events, err := t.forget(before, limit)
+		n += events
 		return err
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func (l lease) view(token uint64, now claims.Now) claims.GuardView {
 	case l.standing == released:
 		return claims.GuardView{Status: claims.LeaseReleased}
 	case l.standing == finished:
-		return claims.GuardView{Status: claims.LeaseFinished}
+		return claims.GuardView{Status: claims.LeaseFinished, Finisher: true}
 	case !now.Store.Before(l.expiry):
 		return claims.GuardView{Status: claims.LeaseExpired}
 	}

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 )
 
 //go:embed migrations/*.sql
@@ -80,10 +82,10 @@ type Report struct {
 	To      int      // newest migration now
 	Applied []string // names of the migrations that this call applied
 	Realm   string   // new or old
-	KeyMade bool     // this call made the first fingerprint key
+	KeyMade bool     // this call made the key set
 }
 
-// Migrate makes the file or brings it up to date, with its realm and first fingerprint key. It may be repeated, and
+// Migrate makes the file or brings it up to date, with its realm and key set. It may be repeated, and
 // several processes may do it at once. Errors: *SchemaError for a file that is not a store's or a newer one's,
 // *SettingError for a file system that cannot hold it.
 func Migrate(ctx context.Context, path string) (Report, error) {
@@ -212,7 +214,7 @@ func (c *conn) apply(m migration, path string, all []migration) (did bool, err e
 	return did && err == nil, err
 }
 
-// seed makes the realm and the first fingerprint key where there are none.
+// seed makes the realm and the key set where there are none.
 func (c *conn) seed() (realm string, made bool, err error) {
 	err = c.row(`SELECT realm FROM store`).Scan(&realm)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -226,15 +228,20 @@ func (c *conn) seed() (realm string, made bool, err error) {
 	if err := c.row(`SELECT count(*) FROM keys`).Scan(&n); err != nil || n > 0 {
 		return realm, false, err
 	}
-	secret := make([]byte, 32)
-	rand.Read(secret) // never fails (crypto/rand, Go 1.24)
-	_, err = c.exec(`INSERT INTO keys (key_id, secret, created_wall) VALUES (?, ?, ?)`,
-		randomHex(4), secret, time.Now().UnixNano())
+	set, err := keys.New()
+	if err != nil {
+		return "", false, fmt.Errorf("sqlite store: keys: %w", err)
+	}
+	secret, err := set.JSON()
+	if err != nil {
+		return "", false, fmt.Errorf("sqlite store: keys: %w", err)
+	}
+	_, err = c.exec(`INSERT INTO keys (one, secret, created_wall) VALUES (1, ?, ?)`, secret, time.Now().UnixNano())
 	return realm, err == nil, err
 }
 
 func randomHex(bytes int) string {
 	b := make([]byte, bytes)
-	rand.Read(b)
+	rand.Read(b) // never fails (crypto/rand, Go 1.24)
 	return hex.EncodeToString(b)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,7 +52,8 @@ func racer(ctx context.Context, path string, out io.Writer) error {
 			return err
 		}
 		r := record("hot")
-		got, err := s.Swap(ctx, claims.Condition{}, claims.Write{Version: v.Record.Version, Next: r})
+		won := &claims.Event{Key: r.Key, Revision: int(v.Record.Version) + 1, State: r.State}
+		got, err := s.Swap(ctx, claims.Condition{}, claims.Write{Version: v.Record.Version, Next: r, Event: won})
 		if err == nil {
 			fmt.Fprintf(out, "version %d\n", got.Records[0].Version)
 			wins++
@@ -85,6 +87,11 @@ func TestProcessesOnOneFile(t *testing.T) {
 		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 		children = append(children, child{cmd, bufio.NewReader(pipe)})
 	}
+	s := open(t, Config{Path: path})
+	ended := make(chan struct{})
+	var reader sync.WaitGroup
+	var events []claims.Event
+	reader.Go(func() { events = readOn(t, s, ended) })
 	won := map[string]int{}
 	read := func(c child, atMost int) (n int) {
 		for ; n < atMost; n++ {
@@ -109,11 +116,51 @@ func TestProcessesOnOneFile(t *testing.T) {
 			t.Errorf("process %d: %v", i, err)
 		}
 	}
-	s := open(t, Config{Path: path})
+	close(ended)
+	reader.Wait()
 	checkWon(t, s, won)
+	checkEvents(t, s, events)
 	var integrity string
 	if err := s.read(t.Context(), func(t *tx) error { return t.row("PRAGMA integrity_check").Scan(&integrity) }); err != nil || integrity != "ok" {
 		t.Errorf("integrity: %s, %v", integrity, err)
+	}
+}
+
+// readOn reads the events of all processes from the last one that it got, until none came after they ended.
+func readOn(t *testing.T, s *Store, ended <-chan struct{}) (seen []claims.Event) {
+	cursor := ""
+	for {
+		over := false
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		list, err := s.Events(t.Context(), cursor, 5)
+		if err != nil {
+			t.Errorf("events after %q: %v", cursor, err)
+			return seen
+		}
+		if len(list) == 0 && over {
+			return seen
+		}
+		if seen = append(seen, list...); len(list) > 0 {
+			cursor = list[len(list)-1].ID
+		}
+	}
+}
+
+// checkEvents: every version of the hot key has one event, that of the process that won it, read in their order.
+func checkEvents(t *testing.T, s *Store, seen []claims.Event) {
+	t.Helper()
+	for i, e := range seen {
+		if e.Revision != i+1 {
+			t.Fatalf("event %d (%s) tells of version %d", i+1, e.ID, e.Revision)
+		}
+	}
+	r := get(t, s, key("hot"))
+	if len(seen) != int(r.Version) {
+		t.Errorf("%d events of %d versions", len(seen), r.Version)
 	}
 }
 

@@ -17,7 +17,7 @@ var columns = []string{
 	"scope", "fingerprint_key", "fingerprint_version", "fingerprint_mac",
 	"gateway", "account", "endpoint", "credential", "route", "gateway_key", "key_place", "lookup_form", "reference", "retention", "settle_after", "lookup",
 	"first_started_store", "first_started_wall", "attempts", "evidence", "unread", "answered", "reconciled", "payment",
-	"misses", "last_miss", "next_check", "review", "undo", "undoes",
+	"poll", "misses", "last_miss", "next_check", "review", "undos", "undoes", "part", "past",
 	"created_store", "created_wall", "updated_store", "updated_wall",
 }
 
@@ -57,7 +57,9 @@ func values(r *claims.Record) ([]any, error) {
 	attempts, err2 := codec.Attempts(r.Attempts)
 	evidence, err3 := codec.Evidence(r.Evidence)
 	review, err4 := codec.Review(r.Review)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	undos, err5 := codec.Undos(r.Undos)
+	past, err6 := codec.Past(r.Past)
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		return nil, fmt.Errorf("sqlite store: %s: %w", r.Key, err)
 	}
 	f := r.Facts
@@ -68,7 +70,7 @@ func values(r *claims.Record) ([]any, error) {
 		f.Gateway, f.Account, f.Endpoint, f.Credential, f.Route, f.GatewayKey, f.KeyPlace, f.LookupForm, f.Reference, int64(f.Retention), int64(f.SettleAfter), lookup,
 		ns(r.FirstStarted.Store), ns(r.FirstStarted.Wall), attempts, evidence, bit(r.Unread()), bit(answered(r)),
 		bit(r.Reconciled), r.Payment,
-		r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, r.Undo, r.Undoes,
+		bit(r.Poll), r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, undos, r.Undoes, r.Part, past,
 		ns(r.Created.Store), ns(r.Created.Wall), ns(r.Updated.Store), ns(r.Updated.Wall),
 	}, nil
 }
@@ -95,6 +97,7 @@ type raw struct {
 	createdStore, createdWall          sql.Null[int64]
 	updatedStore, updatedWall          sql.Null[int64]
 	lookup, attempts, evidence, review sql.Null[string]
+	undos, past                        sql.Null[string]
 }
 
 func (w *raw) scan(row scanner) error {
@@ -105,7 +108,7 @@ func (w *raw) scan(row scanner) error {
 		&r.Scope, &r.Fingerprint.KeyID, &r.Fingerprint.Canonical, &r.Fingerprint.MAC,
 		&f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.KeyPlace, &f.LookupForm, &f.Reference, &w.retention, &w.settle, &w.lookup,
 		&w.firstStore, &w.firstWall, &w.attempts, &w.evidence, &w.unread, &w.answered, &r.Reconciled, &r.Payment,
-		&r.Misses, &w.lastMiss, &w.nextCheck, &w.review, &r.Undo, &r.Undoes,
+		&r.Poll, &r.Misses, &w.lastMiss, &w.nextCheck, &w.review, &w.undos, &r.Undoes, &r.Part, &w.past,
 		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall)
 }
 
@@ -133,12 +136,14 @@ func (w *raw) lists(r *claims.Record) error {
 	if copy(r.Claim[:], w.claim) != len(r.Claim) {
 		return errors.New("claim id is too short")
 	}
-	var err1, err2, err3, err4 error
+	var err1, err2, err3, err4, err5, err6 error
 	r.Facts.Lookup, err1 = codec.ParseMap(w.lookup)
 	r.Attempts, err2 = codec.ParseAttempts(w.attempts)
 	r.Evidence, err3 = codec.ParseEvidence(w.evidence)
 	r.Review, err4 = codec.ParseReview(w.review)
-	return errors.Join(err1, err2, err3, err4)
+	r.Undos, err5 = codec.ParseUndos(w.undos)
+	r.Past, err6 = codec.ParsePast(w.past)
+	return errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
 func readable(state string) error {
@@ -177,8 +182,8 @@ func (t *tx) complete(w *raw) (claims.Record, error) {
 	var a claims.Answer
 	var header sql.Null[string]
 	var kept bool
-	err = t.row(`SELECT status, header, body, body IS NOT NULL FROM answers WHERE tenant = ? AND call_key = ?`,
-		w.tenant, w.call).Scan(&a.Status, &header, &a.Body, &kept)
+	err = t.row(`SELECT status, header, body, body IS NOT NULL, key_id FROM answers WHERE tenant = ? AND call_key = ?`,
+		w.tenant, w.call).Scan(&a.Status, &header, &a.Body, &kept, &a.Key)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, nil // answered by evidence only
 	}
@@ -222,8 +227,8 @@ func (t *tx) putAnswer(r *claims.Record) error {
 		return err
 	}
 	// whatever the driver makes of no bytes, they are x''
-	return t.change(`INSERT INTO answers (tenant, call_key, status, header, body)
-		VALUES (?, ?, ?, ?, CASE WHEN ? THEN coalesce(?, x'') END) ON CONFLICT (tenant, call_key)
-		DO UPDATE SET status = excluded.status, header = excluded.header, body = excluded.body`,
-		[]byte(r.Key.Tenant), []byte(r.Key.Call), r.Answer.Status, header, r.Answer.Body != nil, r.Answer.Body)
+	return t.change(`INSERT INTO answers (tenant, call_key, status, header, body, key_id)
+		VALUES (?, ?, ?, ?, CASE WHEN ? THEN coalesce(?, x'') END, ?) ON CONFLICT (tenant, call_key)
+		DO UPDATE SET status = excluded.status, header = excluded.header, body = excluded.body, key_id = excluded.key_id`,
+		[]byte(r.Key.Tenant), []byte(r.Key.Call), r.Answer.Status, header, r.Answer.Body != nil, r.Answer.Body, r.Answer.Key)
 }

@@ -36,7 +36,7 @@ func checkSchema(db *sql.DB, path string) error {
 		return fmt.Errorf("sqlite store %s: %w", path, err)
 	}
 	if !seeded {
-		return &SchemaError{path, "it has no realm or no fingerprint key", have, len(all)}
+		return &SchemaError{path, "it has no realm or no keys", have, len(all)}
 	}
 	return nil
 }

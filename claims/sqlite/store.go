@@ -9,7 +9,7 @@
 //
 // The file must be on a local file system (ext2/3/4, xfs, btrfs, zfs, overlayfs). On other systems than Linux the file
 // system is not checked, only one process at a time can use the file, and each start waits for the leases of the one
-// before. The file holds the fingerprint keys: it is made readable for its owner only.
+// before. The file holds the store's own key set: it is made readable for its owner only.
 package sqlite
 
 import (
@@ -17,8 +17,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,7 +66,8 @@ type Store struct {
 	cfg     Config
 	db      *sql.DB
 	clock   *timekeeper
-	ring    claims.Keyring
+	realm   string
+	keyset  []byte
 	writer  *writer
 	readers chan *conn // nil where one has to be connected
 	closing chan struct{}
@@ -132,7 +133,7 @@ func (s *Store) start() error {
 // connectWriter does not let SQLite wait for locks: writer.begin does.
 func (s *Store) connectWriter() (*conn, error) { return connect(s.db, 0, s.cfg.Pragmas, false) }
 
-// prepare makes the store's clock this process's, and reads the key ring.
+// prepare makes the store's clock this process's, and reads its realm and key set.
 func (s *Store) prepare(c *conn) error {
 	err := locked(c, s.cfg.BusyTimeout, func() error { return s.clock.adopt(c, s.cfg.Margin) })
 	if err != nil {
@@ -142,32 +143,17 @@ func (s *Store) prepare(c *conn) error {
 }
 
 func (s *Store) readKeys(c *conn) error {
-	s.ring.Keys = map[string][]byte{}
-	if err := c.row(`SELECT realm FROM store`).Scan(&s.ring.Realm); err != nil {
-		return fmt.Errorf("sqlite store: realm: %w", err)
+	if err := c.row(`SELECT realm, secret FROM store, keys`).Scan(&s.realm, &s.keyset); err != nil {
+		return fmt.Errorf("sqlite store: realm and keys: %w", err)
 	}
-	rows, err := c.query(`SELECT key_id, secret FROM keys ORDER BY created_wall, key_id`)
-	if err != nil {
-		return fmt.Errorf("sqlite store: keys: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		var secret []byte
-		if err := rows.Scan(&id, &secret); err != nil {
-			return fmt.Errorf("sqlite store: keys: %w", err)
-		}
-		s.ring.Keys[id], s.ring.Current = secret, id
-	}
-	return rows.Err()
+	return nil
 }
 
-// Keyring implements claims.Backend.
-func (s *Store) Keyring() *claims.Keyring {
-	k := s.ring
-	k.Keys = maps.Clone(s.ring.Keys)
-	return &k
-}
+// Realm implements claims.Backend.
+func (s *Store) Realm() string { return s.realm }
+
+// Keyset implements claims.Backend.
+func (s *Store) Keyset() []byte { return slices.Clone(s.keyset) }
 
 // read runs f in a read transaction: one snapshot, at the store's time.
 func (s *Store) read(ctx context.Context, f func(*tx) error) error {

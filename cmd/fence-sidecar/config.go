@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,10 +17,12 @@ import (
 
 // Config is the one configuration file. Every field is in docs/configuration.md; a test compares the two.
 type Config struct {
-	Store   StoreConfig  `yaml:"store"`
-	Listen  ListenConfig `yaml:"listen"`
-	Tenants []string     `yaml:"tenants"`
-	Lease   LeaseConfig  `yaml:"lease"`
+	Store StoreConfig `yaml:"store"`
+	// Keys is where the key set is; none: the store's own.
+	Keys    gateways.Secret `yaml:"keys"`
+	Listen  ListenConfig    `yaml:"listen"`
+	Tenants []string        `yaml:"tenants"`
+	Lease   LeaseConfig     `yaml:"lease"`
 	// ExternalTokens says whether applications may present tokens that they count themselves.
 	ExternalTokens string          `yaml:"externalTokens"`
 	Attempts       int             `yaml:"attempts"`
@@ -30,6 +30,7 @@ type Config struct {
 	Drain          time.Duration   `yaml:"drain"`
 	Breaker        BreakerConfig   `yaml:"breaker"`
 	Reconcile      ReconcileConfig `yaml:"reconcile"`
+	Events         EventsConfig    `yaml:"events"`
 	Log            LogConfig       `yaml:"log"`
 	Gateways       []GatewayConfig `yaml:"gateways"`
 
@@ -79,6 +80,9 @@ type GatewayConfig struct {
 	BaseURL        string                 `yaml:"baseURL"`
 	Hosts          []string               `yaml:"hosts"`
 	CABundle       string                 `yaml:"caBundle"`
+	ClientCert     string                 `yaml:"clientCert"`
+	ClientKey      string                 `yaml:"clientKey"`
+	EgressProxy    *gateways.EgressProxy  `yaml:"egressProxy"`
 	Tokens         string                 `yaml:"tokens"`
 	Untagged       string                 `yaml:"untagged"`
 	AttemptTimeout time.Duration          `yaml:"attemptTimeout"`
@@ -143,7 +147,7 @@ func (c *Config) bad(field string, value any, allowed string) error {
 }
 
 func (c *Config) check() error {
-	for _, check := range []func() error{c.checkStore, c.checkListen, c.checkTimes, c.checkTenants, c.checkLog, c.checkGateways} {
+	for _, check := range []func() error{c.checkStore, c.checkKeys, c.checkListen, c.checkTimes, c.checkTenants, c.checkEvents, c.checkLog, c.checkGateways} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -290,6 +294,9 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 	set(&g.Name, gc.Name)
 	set(&g.BaseURL, gc.BaseURL)
 	set(&g.CABundle, gc.CABundle)
+	set(&g.ClientCert, gc.ClientCert)
+	set(&g.ClientKey, gc.ClientKey)
+	set(&g.EgressProxy, gc.EgressProxy)
 	set(&g.Tokens, gc.Tokens)
 	set(&g.Untagged, gc.Untagged)
 	set(&g.AttemptTimeout, gc.AttemptTimeout)
@@ -388,20 +395,4 @@ func (c *Config) declared(gc *GatewayConfig) (*gateways.Gateway, error) {
 		names = append(names, g.Name)
 	}
 	return nil, fmt.Errorf("use: %q is no built-in gateway; built in: %s", gc.Use, strings.Join(names, ", "))
-}
-
-// roots reads a gateway's CA bundle; nil: the system's roots.
-func roots(g *gateways.Gateway) (*x509.CertPool, error) {
-	if g.CABundle == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(g.CABundle)
-	if err != nil {
-		return nil, fmt.Errorf("gateway %s: caBundle: %w", g.Name, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("gateway %s: caBundle: %s: %w", g.Name, g.CABundle, errors.New("no PEM certificate in it"))
-	}
-	return pool, nil
 }

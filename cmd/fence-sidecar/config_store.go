@@ -85,3 +85,10 @@ func (c *Config) checkPostgres() error {
 	}
 	return nil
 }
+
+func (c *Config) checkKeys() error {
+	if c.Keys.Env != "" && c.Keys.File != "" {
+		return c.bad("keys", c.Keys.Env, "either env or file, not both")
+	}
+	return nil
+}

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
 	"github.com/fence-sidecar/fence-sidecar/proxy"
 	"github.com/fence-sidecar/fence-sidecar/proxy/console"
@@ -42,7 +41,11 @@ func (r runCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer store.Close()
-	s, err := newSidecar(c, store, log)
+	ring, err := c.ring(store)
+	if err != nil {
+		return err
+	}
+	s, err := newSidecar(c, keys.Sealed(store, ring), ring, log)
 	if err != nil {
 		return err
 	}
@@ -75,27 +78,24 @@ type sidecar struct {
 	proxy      *proxy.Proxy
 	egress     map[string]*proxy.Egress
 	reconciler *reconcile.Reconciler
+	events     *reconcile.Deliverer // nil: none are delivered
 	console    *console.Console
 	health     health
 }
 
-func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, error) {
+func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logger) (*sidecar, error) {
 	s := &sidecar{cfg: c, log: log, store: store, metrics: newRegistry(), egress: map[string]*proxy.Egress{}}
 	var err error
 	if s.registry, err = c.registry(); err != nil {
 		return nil, err
 	}
-	pools := map[string]*x509.CertPool{}
+	links := map[string]reconcile.Link{}
 	for _, g := range s.registry.All() {
-		if pools[g.Name], err = roots(g); err != nil {
+		if links[g.Name], err = linkTo(g, log); err != nil {
 			return nil, err
 		}
 		warnSecrets(log, g)
-		base, err := url.Parse(g.BaseURL)
-		if err != nil {
-			return nil, fmt.Errorf("gateway %s: baseURL: %w", g.Name, err)
-		}
-		if s.egress[g.Name], err = proxy.NewEgress(proxy.EgressConfig{Base: base, RootCAs: pools[g.Name], AnswerLimit: g.AnswerLimit}); err != nil {
+		if s.egress[g.Name], err = egressTo(g, links[g.Name]); err != nil {
 			return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
 		}
 	}
@@ -103,17 +103,20 @@ func newSidecar(c *Config, store claims.Backend, log *slog.Logger) (*sidecar, er
 	host, _ := os.Hostname()
 	s.instance = claims.NewInstance(store, claims.SystemClock, times, fmt.Sprintf("%s/%d", host, os.Getpid()), log)
 	s.fence = claims.New(claims.Config{
-		Store: store, Leases: store, Keys: store.Keyring(), Instance: s.instance, Clock: claims.SystemClock, Times: times, Log: log,
+		Store: store, Leases: store, Keys: ring, Instance: s.instance, Clock: claims.SystemClock, Times: times, Log: log,
 		Reconcile: func(ctx context.Context, k claims.Key) error { return s.reconciler.Inline(ctx, k) },
 	})
 	m := newReconcileMetrics(s.metrics)
 	s.reconciler = reconcile.New(reconcile.Config{
-		Store: store, Realm: store.Keyring().Realm, Gateways: s.registry, Tenants: c.Tenants, Roots: pools, GiveUp: s.fence.GiveUpOwn, Log: log,
+		Store: store, Realm: store.Realm(), Gateways: s.registry, Tenants: c.Tenants, Links: links, GiveUp: s.fence.GiveUpOwn, Log: log,
 		Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
 		Verdict: m.verdict, Settled: m.settled,
 	})
+	if s.events, err = s.deliverer(); err != nil {
+		return nil, err
+	}
 	s.proxy, err = proxy.New(proxy.Config{
-		Fence: s.fence, Realm: store.Keyring().Realm, Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
+		Fence: s.fence, Realm: store.Realm(), Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
 		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
 		ExternalTokens: c.ExternalTokens == externalOn, Metrics: proxy.NewMetrics(s.metrics), Log: log,
 	})
@@ -170,6 +173,10 @@ func (s *sidecar) serve(ctx context.Context) error {
 	var workers sync.WaitGroup
 	workers.Go(func() { s.keepLease(work) })
 	workers.Go(func() { s.reconciler.Run(work) })
+	if s.events != nil {
+		workers.Go(func() { s.events.Run(work) })
+	}
+	workers.Go(func() { s.probeLinks(work) })
 	select {
 	case <-ctx.Done():
 	case err = <-errs:

@@ -72,7 +72,7 @@ func (f configFlag) open(ctx context.Context) (*Config, claims.Backend, error) {
 }
 
 type storeCmd struct {
-	Migrate migrateCmd `cmd:"" help:"Create or upgrade the store's schema; makes the realm and the first fingerprint key."`
+	Migrate migrateCmd `cmd:"" help:"Create or upgrade the store's schema; makes the realm and the store's own key set."`
 	Status  statusCmd  `cmd:"" help:"Open the store as run does and print its realm and keys' ids."`
 
 	DeclareLoss declareLossCmd `cmd:"" help:"Say that the database perhaps lost what it had acknowledged: quarantine, and look-ups before sends. After going back to an old primary or an old copy (PostgreSQL)."`
@@ -128,13 +128,16 @@ type statusCmd struct{ configFlag }
 
 // Run opens the store with every check that run makes.
 func (s statusCmd) Run(ctx context.Context) error {
-	_, b, err := s.open(ctx)
+	c, b, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	k := b.Keyring()
-	fmt.Fprintf(os.Stdout, "realm %s\nfingerprint key %s (of %d)\n", k.Realm, k.Current, len(k.Keys))
+	r, err := c.ring(b)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "realm %s\nkeys %s\n", b.Realm(), ringWords(r))
 	if p, ok := b.(*postgres.Store); ok {
 		return printPostgres(ctx, p)
 	}
@@ -202,6 +205,6 @@ func (a accountHashCmd) Run(ctx context.Context) error {
 	if err != nil || credential == "" {
 		return errors.New("no credential on standard input")
 	}
-	fmt.Fprintln(os.Stdout, gateways.AccountHash(b.Keyring().Realm, credential))
+	fmt.Fprintln(os.Stdout, gateways.AccountHash(b.Realm(), credential))
 	return nil
 }

@@ -3,7 +3,7 @@ package sandbox
 import "strings"
 
 // TestCards are the payment methods, tokens and numbers that pick an outcome: "" approves, action asks for 3-D Secure,
-// anything else is a decline code. Source: https://docs.stripe.com/testing.
+// processing leaves the payment under way until Server.Move, anything else is a decline code. Source: https://docs.stripe.com/testing.
 var TestCards = map[string]string{
 	"pm_card_visa": "", "pm_card_mastercard": "", "tok_visa": "", "tok_mastercard": "", "4242424242424242": "",
 	"pm_card_chargeDeclined": "generic_decline", "pm_card_visa_chargeDeclined": "generic_decline",
@@ -14,6 +14,7 @@ var TestCards = map[string]string{
 	"tok_chargeDeclinedProcessingError":     "processing_error", "4000000000000119": "processing_error",
 	"pm_card_authenticationRequired": "action", "pm_card_threeDSecure2Required": "action",
 	"tok_threeDSecure2Required": "action", "4000000000003220": "action",
+	"pm_usBankAccount_processing": processing, "btok_us_verified": processing,
 }
 
 // card reads which card is given; found is false where none is.
@@ -32,6 +33,8 @@ func (x *call) card() (outcome string, found bool, a answer, ok bool) {
 		outcome = x.fs["decline"].arg()
 	case x.fs.has("action"):
 		outcome = "action"
+	case x.fs.has("processing"):
+		outcome = processing
 	}
 	return outcome, given != "", answer{}, true
 }

@@ -17,6 +17,7 @@ import (
 //	GET    /_sandbox/sends                  the requests, counted at the socket
 //	GET    /_sandbox/holds/{name}           waits until a request stands at the hold
 //	POST   /_sandbox/holds/{name}/release   lets it go
+//	POST   /_sandbox/payments/{id}/{to}     moves a payment that is under way on: done, failed, reversed
 //	POST   /_sandbox/reset                  forgets everything
 //	POST   /_sandbox/leases/stall           token=… or scope=…: holds what belongs to it at the lease proxy (see StartLeases)
 //	POST   /_sandbox/leases/resume          lets it go; without token and scope: everything
@@ -41,6 +42,12 @@ func (s *Server) control(r *request) answer {
 	}
 	if what == "GET leases" || strings.HasPrefix(what, "POST leases/") {
 		return s.controlLeases(r, what)
+	}
+	if ids, ok := fits("POST payments/*/*", what); ok {
+		if err := s.Move(ids[0], ids[1]); err != nil {
+			return answerJSON(400, map[string]any{"error": err.Error()})
+		}
+		return answer{status: 204}
 	}
 	return s.controlHold(what)
 }

@@ -59,6 +59,7 @@ var Faults = []FaultInfo{
 	{Name: "in-use", Meaning: "answers 409 idempotency_key_in_use, executes nothing"},
 	{Name: "decline", Arg: "decline code, generic_decline", Meaning: "declines whatever card is given"},
 	{Name: "action", Meaning: "asks for 3-D Secure whatever card is given (requires_action)"},
+	{Name: "processing", Meaning: "leaves the payment or refund under way, whatever it is paid with, until it is moved on"},
 	{Name: "rate-limit", Meaning: "answers 429 rate_limit, executes nothing"},
 	{Name: "lock-timeout", Meaning: "answers 429 lock_timeout, executes nothing"},
 	{Name: "unauthorized", Meaning: "answers 401, executes nothing"},

@@ -71,6 +71,13 @@ func (x *call) confirm(pi *object, outcome, kind string) answer {
 		pi.fields["next_action"] = map[string]any{"type": "use_stripe_sdk"}
 		x.book(kind, pi, pi.num("amount"), false)
 		return shown(pi)
+	case outcome == processing:
+		ch := x.charge(pi.num("amount"), pi.str("currency"), true)
+		ch.pend()
+		ch.fields["payment_intent"] = pi.id
+		pi.fields["status"], pi.fields["latest_charge"], pi.fields["next_action"] = "processing", ch.id, nil
+		x.book(kind, pi, pi.num("amount"), true)
+		return shown(pi)
 	case outcome != "":
 		pi.fields["status"], pi.fields["payment_method"] = "requires_payment_method", nil
 		pi.fields["last_payment_error"] = map[string]any{"type": "card_error", "code": "card_declined", "decline_code": outcome}

@@ -26,13 +26,16 @@ func createCharge(x *call, _ []string) (answer, bool) {
 	case outcome == "action":
 		outcome = "authentication_required"
 	}
-	if outcome != "" {
+	if outcome != "" && outcome != processing {
 		ch := x.charge(amount, currency, false)
 		ch.fields["status"], ch.fields["paid"], ch.fields["metadata"] = "failed", false, x.metadata(nil)
 		return declined(outcome, "charge", ch.id), true
 	}
 	ch := x.charge(amount, currency, x.last("capture") != "false")
 	ch.fields["metadata"] = x.metadata(nil)
+	if outcome == processing {
+		ch.pend()
+	}
 	x.book("charges.create", ch, amount, true)
 	return shown(ch), true
 }
@@ -83,6 +86,9 @@ func createRefund(x *call, _ []string) (answer, bool) {
 		"amount": n, "currency": ch.str("currency"), "charge": ch.id, "payment_intent": ch.fields["payment_intent"],
 		"status": "succeeded", "metadata": x.metadata(nil),
 	})
+	if x.fs.has("processing") {
+		re.fields["status"] = "pending"
+	}
 	x.book("refunds.create", re, n, true)
 	return shown(re), true
 }

@@ -1,4 +1,5 @@
-// Package console is the control listener: the lease API, by which applications hold scopes and hand them over.
+// Package console is the control listener: the lease API, by which applications hold scopes and hand them over, and the calls
+// API, by which people and applications see what became of calls, decide what nobody else can, and are told when a doubt ends.
 package console
 
 import (
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
 // Limits of one request.
@@ -29,7 +31,15 @@ const (
 // Config is what a Console works with.
 type Config struct {
 	Leases claims.Leases
-	Lister claims.Lister // for the lease log
+	Lister claims.Lister // for the lease log and the list of calls
+	Calls  claims.Store
+	// Journal holds the events that streams tell.
+	Journal claims.Journal
+	// Operators may change calls; none: nobody may.
+	Operators []Operator
+	Gateways  *gateways.Registry
+	// Attempts is how many a revision may have, for the explanation.
+	Attempts int
 	// Confirm is claims.Store's: what was seen after a write that was perhaps applied is told only after it.
 	Confirm func(context.Context) error
 	Clock   claims.Clock // default claims.SystemClock
@@ -54,6 +64,7 @@ type Console struct {
 
 	mu      sync.Mutex
 	watches map[string]*watch
+	streams newsroom
 }
 
 // New makes a Console.
@@ -75,6 +86,9 @@ func New(cfg Config) *Console {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	if cfg.Gateways == nil {
+		cfg.Gateways, _ = gateways.NewRegistry()
+	}
 	c := &Console{
 		Config: cfg, cross: http.NewCrossOriginProtection(), closed: make(chan struct{}), watches: map[string]*watch{},
 	}
@@ -83,7 +97,7 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Close ends every watch with a draining event; the leases go on. It does not wait. As a stream never becomes idle,
+// Close ends every watch and every stream of events with a draining event; the leases go on. It does not wait. As a stream never becomes idle,
 // http.Server.Shutdown waits for its whole time if Close was not called before.
 func (c *Console) Close() { c.close() }
 
@@ -115,6 +129,12 @@ func routes() []route {
 		{http.MethodGet, "/v1/leases/fenced", (*Console).fenced},
 		{http.MethodGet, "/v1/leases/log", (*Console).log},
 		{http.MethodGet, "/v1/leases/watch", (*Console).watch},
+		{http.MethodGet, "/v1/calls", (*Console).list},
+		{http.MethodGet, "/v1/calls/show", (*Console).show},
+		{http.MethodGet, "/v1/calls/explain", (*Console).explain},
+		{http.MethodPost, "/v1/calls/resolve", (*Console).resolve},
+		{http.MethodPost, "/v1/calls/evidence", (*Console).evidence},
+		{http.MethodGet, "/v1/events", (*Console).events},
 		{http.MethodGet, "/openapi.yaml", (*Console).openapi},
 	}
 }
@@ -122,31 +142,50 @@ func routes() []route {
 func (c *Console) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range routes() {
-		mux.Handle(r.path, c.handle(func(c *Console, x *exchange) error {
-			if x.r.Method != r.method { // a pattern with GET would take HEAD too, and a watch without a body tells nothing
-				x.w.Header().Set("Allow", r.method)
-				return &httpError{http.StatusMethodNotAllowed, "this path is served for " + r.method}
-			}
-			return r.serve(c, x)
-		}))
+		mux.Handle(r.path, c.handle(r.dispatch))
 	}
 	mux.Handle("/", c.handle(func(*Console, *exchange) error { return errNoPath }))
 	return mux
 }
 
+func (r route) dispatch(c *Console, x *exchange) error {
+	if x.r.Method != r.method { // a pattern with GET would take HEAD too, and a watch without a body tells nothing
+		x.w.Header().Set("Allow", r.method)
+		return &httpError{http.StatusMethodNotAllowed, "this path is served for " + r.method}
+	}
+	return r.serve(c, x)
+}
+
 // handle runs one operation and answers with the error that it returns.
 func (c *Console) handle(serve func(*Console, *exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{c: c, w: w, r: r, asked: c.Clock()}
+		x := &exchange{c: c, w: w, r: r, asked: c.Clock(), calls: !strings.HasPrefix(r.URL.Path, "/v1/leases/")}
 		if err := serve(c, x); err != nil {
 			x.refuse(err)
 		}
 	})
 }
 
-// Handler serves the control listener's requests. A page that a browser shows must not reach leases: the Host must be this
-// machine's own, and unsafe methods must not come from another origin.
-func (c *Console) Handler() http.Handler {
+// Handler serves the control listener's requests.
+func (c *Console) Handler() http.Handler { return c.guarded(c.mux) }
+
+// CallByKeyPath is where a data listener serves CallByKey: a well-known URI (RFC 8615), which is no gateway's.
+const CallByKeyPath = "/.well-known/fence-sidecar/calls"
+
+// CallByKey serves one operation, how a call stands, to applications that know no more than a data listener.
+func (c *Console) CallByKey() http.Handler {
+	show := route{http.MethodGet, CallByKeyPath, (*Console).show}
+	return c.guarded(c.handle(func(c *Console, x *exchange) error {
+		if x.r.URL.Path != CallByKeyPath {
+			return errNoPath
+		}
+		return show.dispatch(c, x)
+	}))
+}
+
+// guarded keeps browsers out. A page must reach neither leases nor calls: the Host must be this machine's own, and unsafe
+// methods must not come from another origin.
+func (c *Console) guarded(h http.Handler) http.Handler {
 	guard := c.handle(func(c *Console, x *exchange) error {
 		switch {
 		case !loopback(x.r.Host):
@@ -156,7 +195,7 @@ func (c *Console) Handler() http.Handler {
 		case path.Clean(x.r.URL.Path) != x.r.URL.Path: // the mux would redirect
 			return errNoPath
 		}
-		c.mux.ServeHTTP(x.w, x.r)
+		h.ServeHTTP(x.w, x.r)
 		return nil
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,6 +19,7 @@ type exchange struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	asked claims.Reading // before the store was asked anything
+	calls bool           // it is no request about leases
 }
 
 // httpError is a refusal that HTTP itself has a status for: it is of type about:blank (RFC 9457 section 4.2.1).
@@ -54,7 +55,7 @@ func (x *exchange) store() (context.Context, context.CancelFunc) {
 // refuse answers with a problem document. Whatever is no refusal is the store's trouble, which is logged and not told.
 func (x *exchange) refuse(err error) {
 	if h, ok := errors.AsType[*httpError](err); ok {
-		x.c.Metrics.refused("http")
+		x.c.Metrics.refused("http", x.calls)
 		b, _ := json.Marshal(map[string]any{
 			"type": "about:blank", "title": http.StatusText(h.status), "status": h.status, "detail": h.detail,
 		})
@@ -62,9 +63,9 @@ func (x *exchange) refuse(err error) {
 		return
 	}
 	p := asProblem(err)
-	x.c.Metrics.refused(p.Reason)
+	x.c.Metrics.refused(p.Reason, x.calls)
 	if p.Reason == claims.StoreUnavailable || p.Reason == claims.Unreadable {
-		x.c.Log.LogAttrs(x.r.Context(), slog.LevelWarn, "lease request failed", slog.String("path", x.r.URL.Path), slog.Any("error", err))
+		x.c.Log.LogAttrs(x.r.Context(), slog.LevelWarn, "request failed", slog.String("path", x.r.URL.Path), slog.Any("error", err))
 	}
 	proxy.WriteLeaseProblem(x.w, p.Refusal, p.more)
 }
@@ -89,6 +90,8 @@ func asProblem(err error) *problem {
 		return refusal(claims.CallsInFlight, "calls of the scope are pending or in doubt; repeat this once they are settled, and keep the lease until then")
 	case errors.Is(err, claims.ErrBadScope):
 		return refusal(claims.BadRequest, "tenant and id make no scope key; it has at most 1024 bytes, percent-encoded")
+	case errors.Is(err, claims.ErrBadEvent):
+		return refusal(claims.BadRequest, "the id is no event's")
 	case errors.Is(err, claims.ErrUnreadable):
 		return refusal(claims.Unreadable, "the store holds what this version cannot read")
 	}

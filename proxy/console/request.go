@@ -148,8 +148,10 @@ func (c *Console) ttl(ms *int64) (time.Duration, error) {
 
 // body is what a request's JSON object holds; nil: the member was not there.
 type body struct {
-	Tenant, ID, Holder, Watch *string
-	TTL, N                    *int64
+	Tenant, ID, Holder, Watch             *string
+	TTL, N                                *int64
+	Word, Why, Evidence, Outcome, Payment *string
+	Version, Attempt                      *int64
 }
 
 // body reads a request's JSON object, of which only the listed members may be there. No body is an empty object.
@@ -157,6 +159,11 @@ func (x *exchange) body(members ...string) (body, error) {
 	if err := x.query0(); err != nil {
 		return body{}, err
 	}
+	return x.object(members...)
+}
+
+// object is body where the query says something too.
+func (x *exchange) object(members ...string) (body, error) {
 	r := x.r
 	if r.ContentLength == 0 {
 		return body{}, nil
@@ -200,6 +207,8 @@ func decode(b []byte, members ...string) (body, error) {
 		}
 		into := map[string]any{
 			"tenant": &out.Tenant, "id": &out.ID, "holder": &out.Holder, "watch": &out.Watch, "ttl_ms": &out.TTL, "n": &out.N,
+			"word": &out.Word, "why": &out.Why, "evidence": &out.Evidence, "outcome": &out.Outcome, "payment": &out.Payment,
+			"version": &out.Version, "attempt": &out.Attempt,
 		}[name]
 		if err := json.Unmarshal(value, into); err != nil || string(value) == "null" {
 			return body{}, bad("member " + name + " is of the wrong type")

@@ -19,11 +19,11 @@ CREATE TABLE {schema}.store (
   created          bigint  NOT NULL
 );
 
--- Keys that fingerprints are made with. The youngest one signs, all of them check.
+-- One row: the key set that the migration made, a JSON document. It holds the keys as they are.
 CREATE TABLE {schema}.keys (
-  key_id  text COLLATE "C" PRIMARY KEY,
-  secret  bytea  NOT NULL CHECK (length(secret) >= 32),
-  created bigint NOT NULL
+  one     integer PRIMARY KEY CHECK (one = 1),
+  secret  bytea   NOT NULL CHECK (length(secret) > 0),
+  created bigint  NOT NULL
 );
 
 CREATE TABLE {schema}.calls (
@@ -65,14 +65,19 @@ CREATE TABLE {schema}.calls (
   answered            boolean NOT NULL,
   reconciled          boolean NOT NULL,
   payment             text COLLATE "C" NOT NULL,
+  -- where its money is has still to be asked for
+  poll                boolean NOT NULL,
   misses              bigint  NOT NULL,
   last_miss           bigint,
   next_check          bigint,
   -- times that the sweeper got it since its last write
   checks              bigint  NOT NULL DEFAULT 0,
   review              text COLLATE "C",
-  undo                text COLLATE "C" NOT NULL,
+  undos               text COLLATE "C",
   undoes              text COLLATE "C" NOT NULL,
+  part                text COLLATE "C" NOT NULL,
+  -- earlier revisions
+  past                text COLLATE "C",
   created_store       bigint,
   created_wall        bigint,
   updated_store       bigint,
@@ -81,7 +86,7 @@ CREATE TABLE {schema}.calls (
 ) WITH (fillfactor = 50);
 
 CREATE INDEX calls_due ON {schema}.calls (next_check NULLS FIRST, tenant, call_key)
-  WHERE state IN ('pending', 'unknown') OR unread;
+  WHERE state IN ('pending', 'unknown') OR unread OR poll;
 CREATE INDEX calls_in_doubt ON {schema}.calls (scope) WHERE state IN ('pending', 'unknown');
 CREATE INDEX calls_sent ON {schema}.calls (sender_scope, sender_token) WHERE state = 'pending';
 CREATE INDEX calls_prunable ON {schema}.calls (updated_store) WHERE answered AND NOT unread;
@@ -94,6 +99,8 @@ CREATE TABLE {schema}.answers (
   status   bigint NOT NULL,
   header   text COLLATE "C",
   body     bytea,
+  -- of the key that body holds header and body under; '': as they came
+  key_id   text COLLATE "C" NOT NULL,
   PRIMARY KEY (tenant, call_key)
 );
 
@@ -129,6 +136,41 @@ CREATE TABLE {schema}.losses (
   from_wall  bigint NOT NULL,
   at_store   bigint NOT NULL,
   at_wall    bigint NOT NULL
+);
+
+-- What came to rest. Numbers of a sequence become visible out of order, and so do transactions; but once all transactions with a
+-- lower id have ended, nothing can come before what is there. Hence read in the order of (era, xid, seq), up to there. xid is
+-- pg_current_xact_id(), which goes back on another server: that is another era of the store.
+CREATE TABLE {schema}.events (
+  era        bigint  NOT NULL,
+  xid        bigint  NOT NULL,
+  seq        bigint  GENERATED ALWAYS AS IDENTITY,
+  tenant     bytea   NOT NULL,
+  call_key   bytea   NOT NULL,
+  revision   bigint  NOT NULL,
+  attempt    bigint  NOT NULL,
+  from_state text COLLATE "C" NOT NULL,
+  state      text COLLATE "C" NOT NULL,
+  outcome    text COLLATE "C" NOT NULL,
+  payment    text COLLATE "C" NOT NULL,
+  at_store   bigint  NOT NULL,
+  at_wall    bigint  NOT NULL,
+  told       boolean NOT NULL DEFAULT false,
+  next_try   bigint,
+  tries      bigint  NOT NULL DEFAULT 0,
+  PRIMARY KEY (era, xid, seq)
+) WITH (fillfactor = 50);
+
+CREATE INDEX events_untold ON {schema}.events (era, xid, seq) WHERE NOT told;
+CREATE INDEX events_old ON {schema}.events (at_store);
+
+-- What a sidecar said of itself under its own lease; it counts while that very lease is live. keys: JSON list of ids.
+CREATE TABLE {schema}.members (
+  scope   bytea  PRIMARY KEY,
+  token   bigint NOT NULL,
+  version text COLLATE "C" NOT NULL,
+  schema  bigint NOT NULL,
+  keys    text COLLATE "C"
 );
 
 CREATE FUNCTION {schema}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -11,10 +11,10 @@ CREATE TABLE store (
   last_wall      INTEGER
 ) STRICT;
 
--- Keys that fingerprints are made with. The youngest one signs, all of them check.
+-- One row: the key set that the migration made, a JSON document. It holds the keys as they are.
 CREATE TABLE keys (
-  key_id       TEXT    PRIMARY KEY,
-  secret       BLOB    NOT NULL CHECK (length(secret) >= 32),
+  one          INTEGER PRIMARY KEY CHECK (one = 1),
+  secret       BLOB    NOT NULL CHECK (length(secret) > 0),
   created_wall INTEGER NOT NULL
 ) STRICT;
 
@@ -58,14 +58,19 @@ CREATE TABLE calls (
   answered            INTEGER NOT NULL CHECK (answered IN (0, 1)),
   reconciled          INTEGER NOT NULL CHECK (reconciled IN (0, 1)),
   payment             TEXT    NOT NULL,
+  -- where its money is has still to be asked for
+  poll                INTEGER NOT NULL CHECK (poll IN (0, 1)),
   misses              INTEGER NOT NULL,
   last_miss           INTEGER,
   next_check          INTEGER,
   -- times that the sweeper got it since its last write
   checks              INTEGER NOT NULL DEFAULT 0,
   review              TEXT,
-  undo                TEXT    NOT NULL,
+  undos               TEXT,
   undoes              TEXT    NOT NULL,
+  part                TEXT    NOT NULL,
+  -- earlier revisions
+  past                TEXT,
   created_store       INTEGER,
   created_wall        INTEGER,
   updated_store       INTEGER,
@@ -73,19 +78,21 @@ CREATE TABLE calls (
   PRIMARY KEY (tenant, call_key)
 ) STRICT;
 
-CREATE INDEX calls_due ON calls (next_check) WHERE state IN ('pending', 'unknown') OR unread = 1;
+CREATE INDEX calls_due ON calls (next_check) WHERE state IN ('pending', 'unknown') OR unread = 1 OR poll = 1;
 CREATE INDEX calls_in_doubt ON calls (scope) WHERE state IN ('pending', 'unknown');
 CREATE INDEX calls_sent ON calls (sender_scope, sender_token) WHERE state = 'pending';
 CREATE INDEX calls_prunable ON calls (updated_store) WHERE answered = 1 AND unread = 0;
 CREATE INDEX calls_created ON calls (created_store);
 
 -- Bodies are large and written once: beside the row that every write copies. body NULL: not kept; x'': no bytes came.
+-- key_id names the key under which body is sealed with the header; '': as they came.
 CREATE TABLE answers (
   tenant   BLOB    NOT NULL,
   call_key BLOB    NOT NULL,
   status   INTEGER NOT NULL,
   header   TEXT,
   body     BLOB,
+  key_id   TEXT    NOT NULL,
   PRIMARY KEY (tenant, call_key)
 ) STRICT;
 
@@ -120,3 +127,34 @@ BEGIN SELECT RAISE(ABORT, 'the lease log is append-only'); END;
 
 CREATE TRIGGER lease_log_loses_none BEFORE DELETE ON lease_log
 BEGIN SELECT RAISE(ABORT, 'the lease log is append-only'); END;
+
+-- One writer at a time gives ids in the order of commits; an id is never given again, also when its event is dropped.
+CREATE TABLE events (
+  id       INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant   BLOB    NOT NULL,
+  call_key BLOB    NOT NULL,
+  revision INTEGER NOT NULL,
+  attempt  INTEGER NOT NULL,
+  was      TEXT    NOT NULL,
+  state    TEXT    NOT NULL,
+  outcome  TEXT    NOT NULL,
+  payment  TEXT    NOT NULL,
+  at_store INTEGER NOT NULL,
+  at_wall  INTEGER NOT NULL,
+  told     INTEGER NOT NULL DEFAULT 0 CHECK (told IN (0, 1)),
+  -- when it is to be told next, after so many tries
+  next_try INTEGER NOT NULL DEFAULT 0,
+  tries    INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX events_untold ON events (id) WHERE told = 0;
+CREATE INDEX events_age ON events (at_store);
+
+-- What a process says of itself under its own lease.
+CREATE TABLE members (
+  scope   TEXT    PRIMARY KEY,
+  token   INTEGER NOT NULL,
+  version TEXT    NOT NULL,
+  schema  INTEGER NOT NULL,
+  keys    TEXT
+) STRICT;
