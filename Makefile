@@ -85,10 +85,11 @@ test-pgbouncer: postgres ## PostgreSQL behind a real PgBouncer; needs pgbouncer
 	@PATH=$$PATH:/usr/sbin command -v pgbouncer >/dev/null || { echo "test-pgbouncer needs pgbouncer: install pgbouncer" >&2; exit 1; }
 	$(GO) test -count=1 -tags pgbouncer -run Bouncer -timeout 15m ./claims/postgres/... ./e2e
 
-test-sdks: build ## the official SDKs and the lease keepers; needs node, npm, python3 with venv, javac
+test-sdks: build postgres ## the official SDKs, the lease keepers and fenced effects; needs node, npm, python3 with venv, javac
 	@for c in node npm python3 java javac; do command -v $$c >/dev/null || { echo "test-sdks needs $$c: install nodejs npm python3-venv default-jdk-headless" >&2; exit 1; }; done
 	examples/sdks/run.sh
 	examples/leases/run.sh
+	examples/effects/run.sh
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	@found=0; \

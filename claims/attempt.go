@@ -26,6 +26,7 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 		admitted(ErrNotCounted)
 		return r.notClaimed(err)
 	}
+	r.tellTwin(rec)
 	s, gate := r.send(rec, guard, anchor)
 	r.last, r.asked, r.probed = &s, false, r.probed || d.Probe
 	fl.sent = s
@@ -48,6 +49,12 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 		}
 	}
 	return res, done
+}
+
+func (r *round) tellTwin(rec Record) {
+	if other, ok := r.f.twins.other(&r.c); ok && rec.Revision == 1 && rec.Attempt == 1 && r.f.Twin != nil {
+		r.f.Twin(rec.Key, other)
+	}
 }
 
 // kept is what of a sender's word may be stored.

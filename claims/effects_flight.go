@@ -71,7 +71,9 @@ func (f *EffectFlights) lead(key string, own *effectFlight, run func() error) er
 type inEffect struct{}
 
 // WithinEffect marks the context of an effect's work, so that an effect inside of it is refused instead of waiting for itself.
-func WithinEffect(ctx context.Context) context.Context { return context.WithValue(ctx, inEffect{}, true) }
+func WithinEffect(ctx context.Context) context.Context {
+	return context.WithValue(ctx, inEffect{}, true)
+}
 
 // InEffect reports whether ctx is one of an effect's work.
 func InEffect(ctx context.Context) bool { return ctx.Value(inEffect{}) != nil }

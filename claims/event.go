@@ -4,7 +4,7 @@ package claims
 // call that succeeded moved. nil: nothing. A send that is answered by its own sender without an earlier doubt is no event: its
 // caller has the answer.
 func EventOf(was, is Record) *Event {
-	rested := was.inDoubt() && is.State != was.State && is.State != StatePending && is.State != StateUnknown
+	rested := (was.inDoubt() || was.foundOut(is)) && is.State != was.State && is.State != StatePending && is.State != StateUnknown
 	alarmed := is.State == StateReview && was.State != StateReview
 	moved := was.State == StateSucceeded && is.State == StateSucceeded && was.Payment != is.Payment
 	if !was.Exists() || !rested && !alarmed && !moved {
@@ -14,6 +14,16 @@ func EventOf(was, is Record) *Event {
 		Key: is.Key, Revision: is.Revision, Attempt: is.Attempt,
 		From: was.State, State: is.State, Outcome: is.Outcome(), Payment: is.Payment,
 	}
+}
+
+// foundOut reports whether the outcome of the pending attempt was learnt from anybody but its sender.
+func (r *Record) foundOut(is Record) bool {
+	for _, a := range is.Attempts {
+		if r.State == StatePending && a.Claim == r.Claim {
+			return a.Proof != "" && a.Proof != proofAnswer && a.Proof != proofStored && a.Proof != proofZero
+		}
+	}
+	return false
 }
 
 // inDoubt reports whether the record waited for somebody to find out, before its sender spoke or instead of it.

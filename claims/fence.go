@@ -81,6 +81,9 @@ type Config struct {
 	Log      *slog.Logger
 	// Reconcile looks a call up and applies the verdict; nil: nothing can be looked up.
 	Reconcile func(context.Context, Key) error
+	// Twin is told of a call that is claimed for the first time while another one with the very same request is in doubt in this
+	// process; nil: nobody is.
+	Twin func(call, inDoubt Key)
 	// StoreTimeout bounds one store request. Default 5 s.
 	StoreTimeout time.Duration
 }
@@ -97,6 +100,7 @@ type Fence struct {
 	working  map[ClaimID]*flight
 	draining bool
 	inflight atomic.Int64
+	twins    twins
 }
 
 // New makes a Fence.
@@ -206,6 +210,7 @@ func (f *Fence) run(ctx context.Context, c Call) Result {
 	for r.spins = 0; r.spins < 100; r.spins++ {
 		res, done := r.step(ctx)
 		if done {
+			f.twins.note(&c, r.view.Record.State == StateUnknown)
 			return r.finish(res)
 		}
 	}

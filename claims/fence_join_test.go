@@ -27,12 +27,16 @@ func TestJoin(t *testing.T) {
 		done  int
 	}{
 		"succeeded": {func(w *world, p claims.Pass) claims.Sent { return w.gw.charge(p) },
-			func(t *testing.T, r claims.Result) { wantAnswer(t, r, claims.SourceJoined, claims.Succeeded, "paid gk:a") }, 1},
+			func(t *testing.T, r claims.Result) {
+				wantAnswer(t, r, claims.SourceJoined, claims.Succeeded, "paid gk:a")
+			}, 1},
 		"declined": {func(*world, claims.Pass) claims.Sent {
 			return claims.Sent{Outcome: claims.Declined, Answer: &claims.Answer{Status: 402, Body: []byte("no")}}
 		}, func(t *testing.T, r claims.Result) { wantAnswer(t, r, claims.SourceJoined, claims.Declined, "no") }, 0},
 		"refused": {func(*world, claims.Pass) claims.Sent { return refusedThere },
-			func(t *testing.T, r claims.Result) { wantAnswer(t, r, claims.SourceJoined, claims.NotExecuted, "bad amount") }, 0},
+			func(t *testing.T, r claims.Result) {
+				wantAnswer(t, r, claims.SourceJoined, claims.NotExecuted, "bad amount")
+			}, 0},
 		"unsent": {func(*world, claims.Pass) claims.Sent { return claims.Sent{Unsent: true, Cause: "dial"} },
 			func(t *testing.T, r claims.Result) { wantRefusal(t, r, claims.NotSent, claims.NotExecuted) }, 0},
 		"in doubt": {func(w *world, p claims.Pass) claims.Sent { w.gw.charge(p); return claims.Sent{Cause: "cut"} },

@@ -116,8 +116,13 @@ func (h *Held) keep(ctx context.Context) {
 // sender. An expired lease is never renewed; the process takes its scope again, which grants the next token.
 type Instance struct {
 	*Held
+	// OnTake, where it is set before the first Take, is called each time that the store has granted the lease, before anything
+	// is done under it. With an error the lease is not taken into use; the next Take calls it again.
+	OnTake func(context.Context, Guard) error
+
 	scope, holder string
 	log           *slog.Logger
+	taken         Guard // granted last, in use or not; under Held.mu
 }
 
 // NewInstance makes an instance that holds nothing yet. name tells people who holds the lease.
@@ -149,6 +154,14 @@ func (i *Instance) Take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("take the instance lease: %w", err)
 	}
+	i.mu.Lock()
+	i.taken = l.Guard
+	i.mu.Unlock()
+	if i.OnTake != nil {
+		if err := i.OnTake(ctx, l.Guard); err != nil {
+			return fmt.Errorf("instance lease %s is not taken into use: %w", l.Guard, err)
+		}
+	}
 	i.set(l.Guard, asked, min(l.Remaining, i.times.TTL))
 	return nil
 }
@@ -175,13 +188,15 @@ func (i *Instance) Run(ctx context.Context) {
 
 // Close gives the lease back. Attempts that are still pending keep it until it expires.
 func (i *Instance) Close(ctx context.Context) error {
-	g := i.Guard()
+	i.mu.Lock()
+	g := i.taken
+	i.mu.Unlock()
 	if g.IsZero() {
 		return nil
 	}
 	err := i.leases.Release(ctx, g)
 	i.mu.Lock()
-	i.guard = Guard{}
+	i.guard, i.taken = Guard{}, Guard{}
 	i.mu.Unlock()
 	return err
 }

@@ -3,6 +3,7 @@ package claims_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -269,6 +270,45 @@ func TestClose(t *testing.T) {
 			t.Error("trusted after Close")
 		}
 		w.drain(p)
+	})
+}
+
+// TestOnTake: nothing is done under a lease before the hook has agreed, at the first take and at a later one; the lease that
+// was refused is given back all the same.
+func TestOnTake(t *testing.T) {
+	bubble(t, func(w *world) {
+		ctx, no := context.Background(), errors.New("no")
+		var asked []claims.Guard
+		answer := no
+		inst := claims.NewInstance(w.mem, w.p.clock.read, w.times, "p2", slog.New(slog.DiscardHandler))
+		inst.OnTake = func(_ context.Context, g claims.Guard) error {
+			if inst.Guard() == g {
+				t.Errorf("%s is in use before the hook has agreed", g)
+			}
+			asked = append(asked, g)
+			return answer
+		}
+		if err := inst.Take(ctx); !errors.Is(err, no) || !inst.Guard().IsZero() || inst.AssertHeld() == nil {
+			t.Errorf("taken into use in spite of the hook: %v, %s", err, inst.Guard())
+		}
+		answer = nil
+		if err := inst.Take(ctx); err != nil || inst.AssertHeld() != nil || len(asked) != 2 || asked[0] != asked[1] || asked[1].Token != 1 {
+			t.Errorf("taken again: %v, asked for %v", err, asked)
+		}
+		if err := inst.ConfirmNow(ctx); err != nil || len(asked) != 2 {
+			t.Errorf("a renewal: %v, asked for %v", err, asked)
+		}
+		w.mem.Edit(func(d *memory.Data, now claims.Now) { d.Leases[asked[0].Scope].Expiry = now.Store })
+		answer = no
+		if err := inst.Take(ctx); !errors.Is(err, no) || inst.Guard().Token != 1 || len(asked) != 3 || asked[2].Token != 2 {
+			t.Errorf("taken again after a loss: %v, %s, asked for %v", err, inst.Guard(), asked)
+		}
+		if err := inst.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if l, err := w.mem.State(ctx, asked[2].Scope); err != nil || l.Status != claims.LeaseReleased {
+			t.Errorf("the refused lease was not given back: %+v, %v", l, err)
+		}
 	})
 }
 

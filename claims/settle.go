@@ -22,12 +22,14 @@ type Sent struct {
 	Stored  bool // the answer is the stored first answer of its key
 	Refused bool // a listed refusal: does not count against the attempts
 	InUse   bool // another request with the key is in flight
-	Answer  *Answer
-	Local   bool // it failed on our side, which says nothing of the gateway
-	Error   bool // the answer is an error in the gateway's own shape: no SDK takes it for a success
-	Payment string
-	Cause   string // one word for logs and the attempt's note
-	Detail  string // for people
+	// Transient: the gateway says that the key may be asked again: its answer does not stand under the key.
+	Transient bool
+	Answer    *Answer
+	Local     bool // it failed on our side, which says nothing of the gateway
+	Error     bool // the answer is an error in the gateway's own shape: no SDK takes it for a success
+	Payment   string
+	Cause     string // one word for logs and the attempt's note
+	Detail    string // for people
 }
 
 func (s Sent) outcome() Outcome {
@@ -76,7 +78,8 @@ func (r *Record) note(id ClaimID, s Sent) {
 		if a.Claim != id {
 			continue
 		}
-		a.Wrote, a.Refused, a.InUse, a.Stands, a.Cause = !s.Unsent, s.Refused, s.InUse, s.Stored || s.Error && !s.InUse, s.Cause
+		a.Wrote, a.Refused, a.InUse, a.Cause = !s.Unsent, s.Refused, s.InUse, s.Cause
+		a.Stands = s.Stored || s.Error && !s.InUse && !s.Transient
 		if a.Outcome == Unknown {
 			a.Outcome, a.Proof = s.outcome(), s.proof()
 		}

@@ -198,12 +198,15 @@ var gatewaySections = map[reflect.Type]string{
 	reflect.TypeFor[gateways.Condition]():   "Condition",
 	reflect.TypeFor[gateways.AnswerRule]():  "Answer rule",
 	reflect.TypeFor[gateways.Payment]():     "Payment",
+	reflect.TypeFor[gateways.Kept]():        "Kept",
 	reflect.TypeFor[gateways.Lookup]():      "Lookup",
 	reflect.TypeFor[gateways.Case]():        "Case",
 	reflect.TypeFor[gateways.Pages]():       "Pages",
 	reflect.TypeFor[gateways.FoundAnswer](): "Found answer",
 	reflect.TypeFor[gateways.ErrorShape]():  "Error",
+	reflect.TypeFor[gateways.EgressProxy](): "Egress proxy",
 	reflect.TypeFor[gateways.Account]():     "", // in configuration.md
+	reflect.TypeFor[gateways.Secret]():      "", // in configuration.md
 }
 
 func TestGatewayFileIsDocumented(t *testing.T) {

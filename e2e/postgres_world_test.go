@@ -55,7 +55,9 @@ func (w *world) see(s *pgtest.Server) {
 	if w.store != nil {
 		w.store.Close()
 	}
-	w.store = b
+	if w.store, err = opened(b); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // era is how often the store took something for lost, past every view of it.

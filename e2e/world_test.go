@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 	"github.com/fence-sidecar/fence-sidecar/claims/postgres"
 	"github.com/fence-sidecar/fence-sidecar/claims/postgres/pgtest"
 	"github.com/fence-sidecar/fence-sidecar/claims/sqlite"
@@ -83,8 +84,29 @@ func (d database) yaml(dir string) string {
 		d.schema, connections, or(d.failover, "may-lose"))
 }
 
-// open is this process's own view of the store.
+// open is this process's own view of the store, with the keys that lie in it.
 func (d database) open(ctx context.Context, dir string) (claims.Backend, error) {
+	b, err := d.plain(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return opened(b)
+}
+
+// opened is a store whose answers can be read by the store's own keys.
+func opened(b claims.Backend, more ...*keys.Set) (claims.Backend, error) {
+	own, err := keys.Parse(b.Keyset())
+	if err != nil {
+		return nil, err
+	}
+	r, err := keys.NewRing(own, more...)
+	if err != nil {
+		return nil, err
+	}
+	return keys.Sealed(b, r), nil
+}
+
+func (d database) plain(ctx context.Context, dir string) (claims.Backend, error) {
 	if d.url == "" {
 		return sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "fence.db"), AllowTmpfs: true, Margin: 200 * time.Millisecond})
 	}
@@ -103,6 +125,7 @@ type use struct {
 	body             int
 	hosts            []string
 	routes           string // YAML
+	callKey          string // YAML
 }
 
 func or(s, other string) string {
@@ -141,7 +164,9 @@ func (u use) String() string {
 		line("hosts", "["+strings.Join(u.hosts, ", ")+"]")
 	}
 	line("routes", u.routes)
+	line("callKey", u.callKey)
 	line("accounts", "[{name: shop, credential: {env: E2E_CREDENTIAL}, lookupCredential: {env: E2E_CREDENTIAL}}]")
+	b.WriteString(u.more)
 	return "  -" + b.String()[3:]
 }
 
@@ -173,6 +198,7 @@ type world struct {
 	t           *testing.T
 	dir, config string
 	db          database
+	program     string         // another version of the program than the checkout's
 	store       claims.Backend // this process's own view
 	locked      bool           // the test has the SQLite file's write lock
 }
@@ -205,7 +231,7 @@ func (w *world) write(name, text string) string {
 
 // command is the program under test.
 func (w *world) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(or(w.program, binary), args...)
 	cmd.Env = append(os.Environ(), "E2E_CREDENTIAL="+secret, "E2E_STORE_URL="+w.db.url, fmt.Sprintf("GORACE=exitcode=%d halt_on_error=1", raceExit))
 	cmd.Dir = w.dir
 	return cmd

@@ -159,7 +159,7 @@ func (n *node) change(t *rapid.T) {
 	case n.kind == '{' && how > 1 && len(n.items) > 0: // absent
 		n.names, n.items = n.names[1:], n.items[1:]
 	case n.kind == '{':
-		n.names, n.items = append(n.names, "one more"), append(n.items, &node{kind: "n\"{"[how], items: nil})
+		n.names, n.items = append(n.names, "one more"), append(n.items, &node{kind: "n\"{"[how%3], items: nil})
 	default:
 		*n = node{kind: '{'}
 	}
@@ -243,6 +243,7 @@ type drawn struct {
 	Inbound
 	rewrite func(t *rapid.T) string // the body; nil: any other bytes are another body
 	change  func(t *rapid.T) string
+	loose   bool // a change of the body may be none: what was drawn as bytes may be JSON or a form after all
 }
 
 func drawRequest(t *rapid.T) drawn {
@@ -252,7 +253,7 @@ func drawRequest(t *rapid.T) drawn {
 	}}
 	a.Header = []claims.Field{{Name: "X-Account", Value: rapid.SampledFrom([]string{"x", "X", "x/y", "é"}).Draw(t, "account")}}
 	var media []string
-	switch rapid.IntRange(0, 4).Draw(t, "body") {
+	switch rapid.SampledFrom([]int{0, 1, 2, 3, 4}).Draw(t, "body") {
 	case 0, 1:
 		n := drawNode(t, 3)
 		if rapid.IntRange(0, 3).Draw(t, "any") > 0 {
@@ -271,8 +272,15 @@ func drawRequest(t *rapid.T) drawn {
 		a.rewrite = func(t *rapid.T) string { return writeForm(t, ps) }
 		a.change = func(t *rapid.T) string { return writeForm(nil, changeForm(t, ps)) }
 		media = []string{mediaForm, mediaForm + "; charset=utf-8"}
+	case 3:
+		near := rapid.SampledFrom(neighbours).Draw(t, "near")
+		a.Body = []byte(rapid.SampledFrom(near).Draw(t, "text"))
+		a.change = func(t *rapid.T) string {
+			return rapid.SampledFrom(slices.DeleteFunc(slices.Clone(near), func(s string) bool { return s == string(a.Body) })).Draw(t, "other")
+		}
+		media = []string{"application/json", "application/vnd.x+json"}
 	default:
-		a.Body = []byte(drawOpaque(t))
+		a.Body, a.loose = []byte(drawOpaque(t)), true
 		a.change = func(t *rapid.T) string { return changeBytes(t, a.Body) }
 		media = []string{"text/plain", "text/plain; charset=utf-8", "multipart/form-data; boundary=x", "multipart/form-data; boundary=y", "application/json", mediaForm}
 	}
@@ -283,9 +291,41 @@ func drawRequest(t *rapid.T) drawn {
 		a.rewrite = nil
 	case 1:
 		a.set("Content-Digest", "sha-256=:x:")
+		if respell := a.rewrite; respell != nil {
+			a.change = func(t *rapid.T) string { // what a digest covers is another text in another spelling
+				if text := respell(t); text != string(a.Body) {
+					return text
+				}
+				return string(a.Body) + "&"
+			}
+		}
 		a.rewrite = nil
 	}
 	return a
+}
+
+// another is another target, media type or account.
+var another = map[string]string{
+	"/a": "/%61", "/%61": "/a", "/A": "/a", "/a/": "/a", "/a?b": "/a", "/a%20": "/a",
+	"application/json": "application/json; p=1", "Application/JSON;charset=UTF-8": "text/plain", mediaForm: "text/plain",
+	"multipart/form-data; boundary=x": "multipart/form-data; boundary=y", "multipart/form-data; boundary=y": "multipart/form-data; boundary=x",
+}
+
+// respelled is another spelling of the same media type.
+var respelled = map[string]string{"application/json": "Application/JSON;charset=UTF-8", "Application/JSON;charset=UTF-8": "application/json; charset=utf-8", mediaForm: mediaForm + "; charset=utf-8"}
+
+// neighbours are texts that readers take for one another, and that are not the same.
+var neighbours = [][]string{
+	{`{"a":"\ud800"}`, `{"a":"\udfff"}`, `{"a":"\ufffd"}`, "{\"a\":\"\ufffd\ufffd\"}"},
+	{"{\"a\":\"\xff\"}", "{\"a\":\"\xfe\"}", "{\"a\":\"\ufffd\"}"},
+	{`{"\ud800":1}`, `{"\udfff":1}`, `{"\ufffd":1}`},
+	{`{"a":1,"a":2}`, `{"a":2,"a":1}`, `{"a":2}`, `{"a":1}`, `{"a":1,"\u0061":2}`},
+	{`{"b":{"a":1,"a":1}}`, `{"b":{"a":1}}`, `[{"b":{"a":1}}]`},
+	{`1`, `1.0`, `"1"`, `[1]`, `{"1":1}`, `true`},
+	{`1`, `1.0`, `1e0`, `1E0`, `10e-1`, `9007199254740993`, `9007199254740992`, `-0`, `0`},
+	{`["fi"]`, "[\"ﬁ\"]", `["\u212a"]`, `["K"]`, `["k"]`},
+	{`{"a":{}}`, `{"a":null}`, `{}`, `{"a":[]}`, `{"a":""}`, `{"a":0}`, `{"a":false}`, `null`},
+	{`["\u00e9"]`, `["e\u0301"]`, `["\u00c9"]`, `["e"]`, `["\u00e9 "]`, `["\u00e9\u00a0"]`},
 }
 
 // set is the header with one value of a name, in a slice of its own.
@@ -294,8 +334,7 @@ func (a *drawn) set(name, value string) { a.Header = setHeader(a.Header, name, v
 func drawOpaque(t *rapid.T) string {
 	inner := drawNode(t, 2).write(nil)
 	return rapid.SampledFrom([]string{
-		inner, " " + inner, inner + " x", "{" + inner, "a=%zz", "\xff", "\ufeff" + inner, `{"a":"\ud800"}`, `{"a":"\udfff"}`, `{"a":"\ufffd"}`, `{"\ud800":1}`, "{\"a\":\"\xff\"}",
-		`{"a":1,"a":2}`, `{"a":2,"a":1}`, `{"a":2}`, `{"a":1,"\u0061":2}`, `{"b":{"a":1,"a":1}}`, `{"b":{"a":1}}`, "",
+		inner, " " + inner, inner + " x", "{" + inner, "a=%zz", "\xff", "\ufeff" + inner, "",
 	}).Draw(t, "opaque")
 }
 
@@ -322,8 +361,8 @@ func changeForm(t *rapid.T, ps []formPair) []formPair {
 }
 
 func changeBytes(t *rapid.T, b []byte) string {
-	if len(b) == 0 {
-		return "x"
+	if len(b) == 0 || rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+		return string(b) + rapid.SampledFrom([]string{" ", "\n", "x"}).Draw(t, "byte")
 	}
 	b = slices.Clone(b)
 	b[rapid.IntRange(0, len(b)-1).Draw(t, "at")] ^= rapid.SampledFrom([]byte{1, 0x20, 0x80}).Draw(t, "bits")

@@ -27,7 +27,7 @@ func meaning(in Inbound) string {
 	var what string
 	switch known := map[string]string{
 		"application/json": "json", "application/json; charset=utf-8": "json", "Application/JSON;charset=UTF-8": "json",
-		"application/vnd.x+json": "json", mediaForm: "form", mediaForm + "; charset=utf-8": "form",
+		"application/vnd.x+json": "json", "application/json; p=1": "json", mediaForm: "form", mediaForm + "; charset=utf-8": "form",
 	}[media]; {
 	case known != "":
 		media = strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(media), " ", ""), ";charset=utf-8")

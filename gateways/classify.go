@@ -2,6 +2,7 @@ package gateways
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -14,6 +15,8 @@ type Class struct {
 	Stored bool
 	// InUse: another request with the key is in flight.
 	InUse bool
+	// Transient: the gateway says that the key may be asked again.
+	Transient bool
 	// Refused: a listed refusal, made before anything ran.
 	Refused bool
 	Payment string // pending, done, failed, reversed, "" unknown
@@ -30,11 +33,11 @@ func (g *Gateway) Classify(route string, a *claims.Answer) Class {
 		return Class{Why: "route " + route + " is not known"}
 	}
 	doc, readable := g.document(a)
-	rule := g.rule(r, a.Status, doc, readable)
+	rule := g.rule(r, a, doc, readable)
 	c := Class{Why: fmt.Sprintf("status %d, not listed", a.Status)}
 	stored := ""
 	if rule != nil {
-		c.Outcome, c.InUse, stored = rule.outcome, rule.InUse, rule.Stored
+		c.Outcome, c.InUse, c.Transient, stored = rule.outcome, rule.InUse, rule.Transient, rule.Stored
 		c.Refused = rule.outcome == claims.NotExecuted
 		c.Why = fmt.Sprintf("status %d, listed as %s", a.Status, rule.Outcome)
 	}
@@ -48,15 +51,20 @@ func (g *Gateway) Classify(route string, a *claims.Answer) Class {
 	return c
 }
 
-func (g *Gateway) rule(r *Route, status int, doc any, readable bool) *AnswerRule {
+func (g *Gateway) rule(r *Route, a *claims.Answer, doc any, readable bool) *AnswerRule {
 	for _, rules := range [][]*AnswerRule{r.Answers, g.Answers} {
 		for _, rule := range rules {
-			if rule.covers(status) && (len(rule.When) == 0 || readable && allHold(rule.When, doc)) {
+			if rule.covers(a.Status) && rule.marked(a.Header) && (len(rule.When) == 0 || readable && allHold(rule.When, doc)) {
 				return rule
 			}
 		}
 	}
 	return nil
+}
+
+// marked reports whether the header that the rule asks for is there.
+func (r *AnswerRule) marked(header []claims.Field) bool {
+	return r.Header == nil || slices.ContainsFunc(values(header, r.Header.Name), func(v string) bool { return strings.EqualFold(v, r.Header.Value) })
 }
 
 func (r *AnswerRule) covers(status int) bool {

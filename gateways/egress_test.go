@@ -105,7 +105,7 @@ func TestCertificateRefused(t *testing.T) {
 	cert, _ := one.Write(t, t.TempDir())
 	_, other := two.Write(t, t.TempDir())
 	for what, files := range map[string][2]string{
-		"no such file": {"/nonexistent/c.pem", other}, "does not match": {cert, other}, "failed to find": {cert, cert},
+		"no such file": {"/nonexistent/c.pem", other}, "does not match": {cert, other}, "rather than a key": {cert, cert},
 	} {
 		if _, err := LoadCertificate(files[0], files[1], nil); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v: %v, want %q", files, err, what)
@@ -115,7 +115,7 @@ func TestCertificateRefused(t *testing.T) {
 
 func TestEgressSettings(t *testing.T) {
 	load := func(fields string) error {
-		_, err := Load([]byte("name: acme\n"+fields), "acme.yaml")
+		_, err := Load([]byte("name: acme\nroutes: [{name: pay, method: POST, path: /pay}]\n"+fields), "acme.yaml")
 		return err
 	}
 	for fields, want := range map[string]string{

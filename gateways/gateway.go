@@ -199,9 +199,14 @@ type Condition struct {
 
 // AnswerRule is one line of the answer table; the first whose status and conditions all hold counts.
 type AnswerRule struct {
-	Status  []string    `yaml:"status"` // 402, 2xx
-	When    []Condition `yaml:"when"`
-	Outcome string      `yaml:"outcome"` // succeeded, declined, not-executed, unknown
+	Status []string    `yaml:"status"` // 402, 2xx
+	When   []Condition `yaml:"when"`
+	// Header must stand in the answer, its value without regard to case; nil: not asked for.
+	Header  *HeaderValue `yaml:"header"`
+	Outcome string       `yaml:"outcome"` // succeeded, declined, not-executed, unknown
+	// Transient: the gateway says that the same key may be asked again, so that the answer does not stand under it. It makes a
+	// probe possible where the route has one; it proves nothing.
+	Transient bool `yaml:"transient"`
 	// InUse: another request with the key is in flight.
 	InUse bool `yaml:"inUse"`
 	// Stored: yes (family a: this is the key's first answer), no (made before the key layer), "" (the marker decides).

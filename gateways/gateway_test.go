@@ -23,15 +23,20 @@ func stripe(t testing.TB) *Gateway {
 func generic(t testing.TB) *Gateway {
 	t.Helper()
 	t.Setenv("PLAIN_KEY", "plain_secret")
-	b, err := os.ReadFile("testdata/generic.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := Load(b, "generic.yaml")
+	g, err := Load([]byte(genericText(t)), "generic.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
+}
+
+func genericText(t testing.TB) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/generic.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 var ident = Identity{Realm: "realm", Tenant: "shop", CallKey: "charge:order:42", Revision: 1}

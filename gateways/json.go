@@ -20,32 +20,36 @@ type member struct {
 	value, end int // of the value
 }
 
-// members lists the members of the JSON object that text is; false: it is something else, or not JSON.
+// members lists the members of the JSON object that text is, also where a name stands twice or half of a surrogate pair
+// stands somewhere; false: it is something else, or not JSON. What canonicalJSON takes for an object, members takes too.
 func members(text []byte) ([]member, bool) {
-	if !utf8.Valid(text) || !json.Valid(text) {
+	if !utf8.Valid(text) {
 		return nil, false
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
 		return nil, false
 	}
 	var out []member
-	for dec.More() {
-		m := member{start: skip(text, int(dec.InputOffset()), " \t\r\n,")}
-		t, err := dec.Token()
+	for d.PeekKind() == '"' {
+		m := member{start: skip(text, int(d.InputOffset()), " \t\r\n,")}
+		t, err := d.ReadToken()
 		if err != nil {
 			return nil, false
 		}
-		m.name, _ = t.(string)
-		var raw json.RawMessage
-		m.value = skip(text, int(dec.InputOffset()), " \t\r\n:")
-		if dec.Decode(&raw) != nil {
+		m.name = t.String()
+		m.value = skip(text, int(d.InputOffset()), " \t\r\n:")
+		if d.SkipValue() != nil {
 			return nil, false
 		}
-		m.end = int(dec.InputOffset())
+		m.end = int(d.InputOffset())
 		out = append(out, m)
 	}
-	return out, true
+	if _, err := d.ReadToken(); err != nil { // the closing brace
+		return nil, false
+	}
+	_, err := d.ReadToken()
+	return out, err == io.EOF
 }
 
 func skip(text []byte, at int, what string) int {

@@ -65,7 +65,10 @@ func (k *Kept) body(a *claims.Answer) []byte {
 	for _, p := range k.Fields {
 		paths = append(paths, pointerParts(p))
 	}
-	out, _ := selected(raw, paths)
+	out, ok := selected(raw, paths)
+	if !ok {
+		return nil
+	}
 	return out
 }
 

@@ -238,6 +238,8 @@ func (p *problems) answers(path string, rules []*AnswerRule) {
 			p.want(o != claims.Succeeded || s[0] == '2', path+".status", s, "200 to 299 for succeeded")
 		}
 		p.want(!r.InUse || o == claims.Unknown, path+".inUse", r.InUse, "false, or outcome unknown")
+		p.want(!r.Transient || o == claims.Unknown && r.Stored != "yes", path+".transient", r.Transient, "false, or outcome unknown and not stored")
+		p.want(r.Header == nil || r.Header.Name != "" && r.Header.Value != "", path+".header", "", "a name and a value")
 		p.oneOf(path+".stored", &r.Stored, "", "", "yes", "no")
 		p.want(paymentWord(r.Payment), path+".payment", r.Payment, "pending, done, failed, reversed")
 		p.conditions(path+".when", r.When)

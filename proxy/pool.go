@@ -29,7 +29,7 @@ func (c *conn) drained() bool {
 	if c.br.Buffered() > 0 {
 		return false
 	}
-	if true { // no TLS anywhere
+	if c.top == net.Conn(c.raw) { // no TLS anywhere
 		return true
 	}
 	// Decrypted or whole records may sit in the TLS layers. Read them out with the socket shut off.

@@ -38,7 +38,7 @@ func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) c
 // classified puts the gateway's answer table and the sender's words together.
 func classified(c gateways.Class, a *claims.Answer) claims.Sent {
 	s := claims.Sent{
-		Outcome: c.Outcome, Stored: c.Stored, Refused: c.Refused, InUse: c.InUse, Answer: a, Payment: c.Payment, Cause: "answered",
+		Outcome: c.Outcome, Stored: c.Stored, Refused: c.Refused, InUse: c.InUse, Transient: c.Transient, Answer: a, Payment: c.Payment, Cause: "answered",
 	}
 	if !c.Outcome.Definite() {
 		s.Cause = "unlisted"

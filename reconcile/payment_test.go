@@ -1,7 +1,9 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -61,9 +63,7 @@ var (
 func (w *world) order(m money, call string) string {
 	w.t.Helper()
 	form := url.Values{"amount": {"4990"}, "currency": {"eur"}, "metadata[fence_ref]": {"ref-" + call}}
-	for name, v := range m.form {
-		form[name] = v
-	}
+	maps.Copy(form, m.form)
 	req := httptest.NewRequest("POST", m.path, strings.NewReader(form.Encode()))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer sk_test_app")
@@ -148,27 +148,44 @@ func TestPayment_moves(t *testing.T) {
 // A payment is asked about when it is due, less and less often, and not after 30 days.
 func TestPayment_pace(t *testing.T) {
 	w := newWorld(t, nil)
-	w.underWay(intent, key)
-	asked, day10 := 0, 0
-	for d := time.Duration(0); d < 31*24*time.Hour; d += 2 * time.Minute {
-		before := len(w.gw.Sends(http.MethodGet))
+	r, _ := w.underWay(intent, key)
+	first := len(w.gw.Sends(http.MethodGet))
+	sweep := func() claims.Record {
 		if _, err := w.rec.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		asked += len(w.gw.Sends(http.MethodGet)) - before
-		if d <= 10*24*time.Hour {
-			day10 = asked
+		v, err := w.store.Get(t.Context(), r.Key, claims.Guard{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		w.advance(2 * time.Minute)
+		return v.Record
 	}
-	if asked < 40 || asked > 100 || day10 < 20 {
-		t.Errorf("%d polls in a month, %d of them in the first ten days; want 40 to 100", asked, day10)
+	for r = sweep(); r.Poll; {
+		left := r.NextCheck.Sub(w.now().Store)
+		if left < 5*time.Minute-10*time.Second || left > 12*time.Hour {
+			t.Fatalf("the next poll is in %s", left)
+		}
+		seen := len(w.gw.Sends(http.MethodGet))
+		w.advance(left - 10*time.Second)
+		sweep()
+		if n := len(w.gw.Sends(http.MethodGet)); n != seen {
+			t.Fatalf("asked %s before it was due", 10*time.Second)
+		}
+		w.advance(11 * time.Second)
+		r = sweep()
+		if n := len(w.gw.Sends(http.MethodGet)); n != seen+1 {
+			t.Fatalf("%d lookups when one was due", n-seen)
+		}
 	}
-	v, err := w.store.Get(t.Context(), claims.Key{Tenant: "t", Call: key}, claims.Guard{})
-	if err != nil || v.Record.Poll || v.Record.Payment != claims.PaymentPending || v.Record.State != claims.StateSucceeded {
-		t.Errorf("after a month: %s, payment %q, polled %t, %v", v.Record.State, v.Record.Payment, v.Record.Poll, err)
+	if age := w.now().Age(r.FirstStarted); age < claims.PollFor || age > claims.PollFor+13*time.Hour {
+		t.Errorf("polling ended after %s", age)
 	}
-	t.Logf("%d polls in a month, %d in the first ten days", asked, day10)
+	if r.Payment != claims.PaymentPending || r.State != claims.StateSucceeded {
+		t.Errorf("after a month: %s, payment %q", r.State, r.Payment)
+	}
+	if n := len(w.gw.Sends(http.MethodGet)) - first; n > 100 {
+		t.Errorf("%d polls in a month", n)
+	}
 }
 
 // Where no lookup can ever tell, polling ends at once; where this process alone cannot ask, it goes on.
@@ -303,10 +320,11 @@ func TestSweep_doubtsFirst(t *testing.T) {
 	w.doubt("z", intent.route) // the last of all by its key
 	w.charge("z", "4990")
 	w.gw.Inject(sandbox.Fault{Name: "delay", Arg: "50ms", Route: "GET /v1/payment_intents", Times: -1})
-	w.rec.Interval = 20 * time.Second
+	w.rec.Interval, w.rec.Batch = time.Minute, 1000
 	began := time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); w.rec.Sweep(t.Context()) }()
+	go func() { defer close(done); w.rec.Sweep(ctx) }()
 	k := claims.Key{Tenant: "t", Call: "z"}
 	for settled := false; !settled; time.Sleep(5 * time.Millisecond) {
 		v, err := w.store.Get(t.Context(), k, claims.Guard{})
@@ -319,6 +337,61 @@ func TestSweep_doubtsFirst(t *testing.T) {
 	if n := len(w.gw.Sends(http.MethodGet)); n > 100 {
 		t.Errorf("%d lookups were made before the doubt's, want next to none", n)
 	}
+	if err := w.gw.WaitSends(ctx, 30, http.MethodGet); err != nil { // their turn comes in the same sweep
+		t.Error(err)
+	}
+	cancel()
 	<-done
-	t.Logf("the sweep took %s and asked %d times", time.Since(began).Round(time.Millisecond), len(w.gw.Sends(http.MethodGet)))
+}
+
+// Payments take a part of a sweep only, however many there are: a doubt that arises meanwhile is found by the next one.
+func TestSweep_paymentsTakeTurns(t *testing.T) {
+	w := newWorld(t, nil)
+	for i := range 60 {
+		w.succeeded(fmt.Sprintf("a%d", i), intent.route)
+	}
+	w.gw.Inject(sandbox.Fault{Name: "delay", Arg: "100ms", Route: "GET /v1/payment_intents", Times: -1})
+	w.rec.Interval = time.Second // a quarter of it is some three lookups by each worker
+	if n, err := w.rec.Sweep(t.Context()); n != 60 || err != nil {
+		t.Fatalf("swept %d, %v", n, err)
+	}
+	if n := len(w.gw.Sends(http.MethodGet)); n < 4 || n > 20 {
+		t.Errorf("%d lookups of payments in one sweep, want a dozen", n)
+	}
+	w.doubt("z", intent.route)
+	w.charge("z", "4990")
+	w.rec.Sweep(t.Context())
+	v, err := w.store.Get(t.Context(), claims.Key{Tenant: "t", Call: "z"}, claims.Guard{})
+	if err != nil || v.Record.State != claims.StateSucceeded {
+		t.Errorf("the doubt is %s, %v", v.Record.State, err)
+	}
+	for range 60 { // what was left comes first to last, once each
+		w.rec.Sweep(t.Context())
+		if len(w.gw.Sends(http.MethodGet)) >= 61 {
+			break
+		}
+	}
+	w.rec.Sweep(t.Context())
+	if n := len(w.gw.Sends(http.MethodGet)); n != 61 {
+		t.Errorf("%d lookups of 60 payments and a doubt", n)
+	}
+}
+
+// A payment that another process has asked about meanwhile is not asked about again.
+func TestSweep_twoProcesses(t *testing.T) {
+	w := newWorld(t, nil)
+	for i := range 20 {
+		w.succeeded(fmt.Sprintf("a%d", i), intent.route)
+	}
+	other := reconcile.New(w.rec.Config)
+	w.rec.Interval = 1 // time enough to take them from the store, none to ask
+	w.rec.Sweep(t.Context())
+	if n, err := other.Sweep(t.Context()); n != 20 || err != nil || len(w.gw.Sends()) != 20 {
+		t.Fatalf("the other process swept %d, %v, and asked %d times", n, err, len(w.gw.Sends()))
+	}
+	w.rec.Interval = 30 * time.Second
+	w.rec.Sweep(t.Context())
+	if n := len(w.gw.Sends()); n != 20 {
+		t.Errorf("%d lookups of 20 payments", n)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -126,7 +127,7 @@ var brokenEvents = []Broken{
 	{"a page loses its first event", "event/reading-on-misses-none", func(d *double) {
 		d.events = func(ctx context.Context, after string, limit int) ([]claims.Event, error) {
 			list, err := d.Store.Events(ctx, after, limit)
-			if limit < 1000 && len(list) > 2 {
+			if limit < 1000 && len(list) > 1 {
 				list = list[1:]
 			}
 			return list, err
@@ -210,8 +211,16 @@ func (d *double) onPrune(f func(before time.Time, n *int, data *memory.Data)) {
 	}
 }
 
-// idsBeforeCommit is a sequence: ids are drawn in order, but not shown in order.
+// idsBeforeCommit is a sequence: ids are drawn in order, but not shown in order. The first writer is late: it commits when
+// somebody has read what others wrote.
 func idsBeforeCommit(d *double) {
+	var read atomic.Bool
+	d.onListed(func(list []claims.Event, _ string) []claims.Event {
+		if len(list) > 0 {
+			read.Store(true)
+		}
+		return list
+	})
 	d.swap = func(ctx context.Context, c claims.Condition, writes []claims.Write) (claims.Swapped, error) {
 		writes = slices.Clone(writes)
 		var drawn []*memory.Event
@@ -222,7 +231,9 @@ func idsBeforeCommit(d *double) {
 				writes[i].Event = nil
 			}
 		})
-		gap()
+		for drawn[0].ID == "1" && !read.Load() {
+			gap()
+		}
 		s, err := d.Store.Swap(ctx, c, writes...)
 		d.Edit(func(data *memory.Data, _ claims.Now) {
 			data.Events = append(data.Events, drawn...)

@@ -45,7 +45,8 @@ var brokenMembers = []Broken{
 	{"a member stays when its lease ends", "member/only-live-processes", func(d *double) {
 		d.onMembers(func(data *memory.Data, list []claims.Member) []claims.Member {
 			for _, m := range data.Members {
-				if data.Leases[m.Guard.Scope].End == claims.LeaseAbsent && !slices.ContainsFunc(list, func(l claims.Member) bool { return l.Guard == m.Guard }) {
+				there := slices.ContainsFunc(list, func(l claims.Member) bool { return l.Guard == m.Guard })
+				if !there && data.Leases[m.Guard.Scope].End == claims.LeaseAbsent {
 					list = append(list, m)
 				}
 			}

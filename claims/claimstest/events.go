@@ -3,6 +3,7 @@ package claimstest
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ var eventRules = []rule{
 // fullEvent has no field of zero but those that the store sets.
 func fullEvent(key claims.Key) *claims.Event {
 	return &claims.Event{
-		Key: key, Revision: 2, Attempt: 3, From: claims.StateUnknown, State: claims.StateReview, Outcome: claims.Declined, Payment: "pending",
+		Key: key, Revision: 2, Attempt: 3,
+		From: claims.StateUnknown, State: claims.StateReview, Outcome: claims.Declined, Payment: "pending",
 	}
 }
 
@@ -73,6 +75,9 @@ func everyEventFieldKept(k *kit) {
 	e := fullEvent(key)
 	e.ID, e.At = "the writer's", claims.Now{Store: start, Wall: start}
 	given := *e
+	if path := zeroField("Event", reflect.ValueOf(given)); path != "" {
+		k.Fatalf("the test's event leaves %s empty", path)
+	}
 	now := k.get(key, claims.Guard{}).Now
 	_, err := k.swap(claims.Condition{}, claims.Write{Next: record(key, claims.StateSucceeded), Event: e})
 	k.ok("swap", err)
@@ -184,7 +189,8 @@ func lastEvent(k *kit) {
 // unknownEvent: whoever reads on from an id that is none, or is not given yet, would miss what it does not know of.
 func unknownEvent(k *kit) {
 	k.happen(call("c"))
-	for _, id := range []string{"x", "0", "-1", " 1", "1 ", "01", "1x", "9223372036854775807", "9223372036854775808", "1'--", "\xff", "../1"} {
+	const toCome, over = "9223372036854775807", "9223372036854775808"
+	for _, id := range []string{"x", "0", "-1", " 1", "1 ", "01", "1x", toCome, over, "1'--", "\xff", "../1"} {
 		list, err := k.Backend.Events(k.Context(), id, 10)
 		k.refused(fmt.Sprintf("events after %q", id), err, claims.ErrBadEvent)
 		if len(list) > 0 {

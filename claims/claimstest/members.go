@@ -1,6 +1,10 @@
 package claimstest
 
-import "github.com/fence-sidecar/fence-sidecar/claims"
+import (
+	"reflect"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+)
 
 var memberRules = []rule{
 	{"member/what-it-says", memberSays},
@@ -28,6 +32,9 @@ func memberSays(k *kit) {
 	k.equal("none", k.members(), []claims.Member(nil))
 	one := claims.Member{Guard: k.take(instance), Version: "1.2.3+é", Schema: 7, Keys: []string{"k2", "k1", "K1"}}
 	two := claims.Member{Guard: k.take(second), Version: "2", Schema: 8, Keys: []string{"k2"}}
+	if path := zeroField("Member", reflect.ValueOf(one)); path != "" {
+		k.Fatalf("the test's member leaves %s empty", path)
+	}
 	k.announce(one)
 	k.announce(two)
 	kept := []claims.Member{two, one} // by scope

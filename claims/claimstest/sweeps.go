@@ -97,13 +97,14 @@ func unsettledEvidence(k *kit) {
 func unsettledPolled(k *kit) {
 	r := record(call("c"), claims.StateSucceeded)
 	r.Poll, r.NextCheck = true, k.now().Add(time.Minute)
+	r.Deadline = k.now().Add(time.Hour) // of a claim that was answered early
 	r = k.put(r)
 	k.Advance(time.Minute - tick)
 	k.equal("before its time", k.unsettled(), []string(nil))
 	k.Advance(tick)
 	k.equal("at its time", k.unsettled(), []string{"c"})
 	k.equal("at once again", k.unsettled(), []string(nil))
-	k.Advance(time.Hour)
+	k.Advance(2 * time.Hour)
 	r = k.get(r.Key, claims.Guard{}).Record
 	r.Poll = false
 	k.put(r)

@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -72,12 +73,12 @@ func TestFingerprints(t *testing.T) {
 }
 
 var answers = map[string]*claims.Answer{
-	"full":             {Status: 200, Header: []claims.Field{{Name: "Request-Id", Value: "req_1"}, {Name: "X-Odd", Value: "Ren\xe9\x00"}}, Body: []byte(`{"id":"ch_1"}`)},
-	"no body":          {Status: 200, Header: []claims.Field{{Name: "A", Value: ""}}},
-	"empty body":       {Status: 204, Header: []claims.Field{}, Body: []byte{}},
-	"nothing":          {},
-	"sealed already":   {Status: 402, Body: []byte("sealed"), Key: "k2"},
-	"a negative state": {Status: -1, Body: make([]byte, 1<<20)},
+	"full":           {Status: 200, Header: []claims.Field{{Name: "Request-Id", Value: "req_1"}, {Name: "X-Odd", Value: "Ren\xe9\x00"}}, Body: []byte(`{"id":"ch_1"}`)},
+	"no body":        {Status: 200, Header: []claims.Field{{Name: "A", Value: ""}}},
+	"empty body":     {Status: 204, Header: []claims.Field{}, Body: []byte{}},
+	"nothing":        {},
+	"sealed already": {Status: 402, Body: []byte("sealed"), Key: "k2"},
+	"a large body":   {Status: -1, Body: bytes.Repeat([]byte("x"), 1<<12)},
 }
 
 func TestAnswers(t *testing.T) {

@@ -217,26 +217,19 @@ func refusal(e claims.Effect, err error) error {
 	return fmt.Errorf("effect %s: not applied: %w", e, err)
 }
 
-// PruneEffects forgets at most limit effects that happened before a time of the server's clock; a repeat of such a one runs its
-// work again. It returns how many.
+// PruneEffects forgets at most limit effects that happened before a time of the server's clock, the oldest first; a repeat of
+// such a one runs its work again. It returns how many.
 func (s *Store) PruneEffects(ctx context.Context, before time.Time, limit int) (int, error) {
-	n := 0
-	err := s.write(ctx, s.calls, nil, func(t *tx) error {
-		err := t.conn.QueryRow(t.ctx, s.schema.sql(`WITH old AS (SELECT tenant, name, effect_key FROM {schema}.effects
-			WHERE created < $1 AND ended ORDER BY created LIMIT $2 FOR UPDATE SKIP LOCKED),
-			gone AS (DELETE FROM {schema}.effects e USING old o WHERE e.tenant = o.tenant AND e.name = o.name AND e.effect_key = o.effect_key
-				RETURNING 1)
-			SELECT count(*) FROM gone`), before.UnixNano(), limit).Scan(&n)
+	return s.batches(ctx, limit, func(t *tx, n int) (int, error) {
+		// by ctid: rows are deleted in the order in which they lie, so that two sweepers do not deadlock
+		tag, err := t.conn.Exec(t.ctx, s.schema.sql(`DELETE FROM {schema}.effects WHERE ended AND created < $1 AND ctid = ANY (ARRAY(
+			SELECT ctid FROM {schema}.effects WHERE ended AND created < $1 ORDER BY created LIMIT $2))`), before.UnixNano(), n)
 		if err != nil {
-			return fmt.Errorf("postgres store: not applied: effects: %w", err)
+			return 0, fmt.Errorf("postgres store: prune: effects: %w", err)
 		}
-		if n > 0 {
+		if tag.RowsAffected() > 0 {
 			t.change(message)
 		}
-		return nil
+		return int(tag.RowsAffected()), nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }

@@ -257,30 +257,3 @@ func TestUnreadableEvents(t *testing.T) {
 		alter(t, cfg, `DELETE FROM {schema}.events`)
 	}
 }
-
-// TestSeenEventsAreConfirmed: an event whose commit no standby has is not returned, as a promotion that is proved lossless may lose
-// it, and give out its place again.
-func TestSeenEventsAreConfirmed(t *testing.T) {
-	pair := pgtest.NewPair(t, pgtest.PairOptions{Synchronous: true, Conf: map[string]string{"wal_sender_timeout": "0"}})
-	cfg := migrate(t, pair.A.URL(), "fence")
-	cfg.MayLose = false
-	s := open(t, cfg)
-	ok(t, pair.B.Freeze())
-	t.Cleanup(func() { pair.B.Thaw() })
-	slow := late(t, cfg, "c")
-	result := make(chan error, 1)
-	go func() { result <- slow.tx.Commit(t.Context()) }()
-	ok(t, pair.A.Wait(t.Context(), `select count(*) = 1 from pg_stat_activity where wait_event = 'SyncRep'`))
-	ok(t, pair.A.Exec(t.Context(), `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`))
-	<-result
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if list, err := s.Events(ctx, "", 10); err == nil {
-		t.Errorf("returned without a standby: %+v", list)
-	}
-	if id, err := s.LastEvent(ctx); err == nil {
-		t.Errorf("returned without a standby: %s", id)
-	}
-	ok(t, pair.B.Thaw())
-	wantEvents(t, s, "", "c")
-}

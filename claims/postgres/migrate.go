@@ -61,6 +61,12 @@ func migrations() ([]migration, error) {
 	return all, nil
 }
 
+// Schema is the number of the newest migration that this version knows.
+func Schema() int {
+	all, _ := migrations() // embedded: Migrate and Open tell an error of them
+	return len(all)
+}
+
 // MigrateConfig says where Migrate makes or changes a schema, and who may use it.
 type MigrateConfig struct {
 	// URL of the database, with a role that may make the schema, or owns it.

@@ -35,11 +35,11 @@ func TestMigrateTwiceAtOnce(t *testing.T) {
 		if r.KeyMade {
 			keys++
 		}
-		if r.Realm == "" || r.Realm != reports[0].Realm || r.To != 1 {
+		if r.Realm == "" || r.Realm != reports[0].Realm || r.To != 2 {
 			t.Errorf("report %+v", r)
 		}
 	}
-	if applied != 1 || keys != 1 {
+	if applied != 2 || keys != 1 {
 		t.Errorf("%d migrations applied, %d keys made", applied, keys)
 	}
 }
@@ -62,11 +62,11 @@ func TestMigrateBesideServing(t *testing.T) {
 func TestOpenRefusesOtherSchemas(t *testing.T) {
 	for name, change := range map[string]string{
 		"older":                     `DELETE FROM {schema}.schema_version`,
-		"newer, not for us":         `INSERT INTO {schema}.schema_version VALUES (2, '0002_more.sql', 'x', 2)`,
-		"much newer, not for us":    `INSERT INTO {schema}.schema_version VALUES (2, 'x', 'x', 1), (3, 'y', 'y', 3)`,
+		"newer, not for us":         `INSERT INTO {schema}.schema_version VALUES (3, '0003_more.sql', 'x', 3)`,
+		"much newer, not for us":    `INSERT INTO {schema}.schema_version VALUES (3, 'x', 'x', 1), (4, 'y', 'y', 4)`,
 		"changed":                   `UPDATE {schema}.schema_version SET sum = 'x'`,
 		"renamed":                   `UPDATE {schema}.schema_version SET name = 'x'`,
-		"with a gap":                `UPDATE {schema}.schema_version SET version = 3`,
+		"with a gap":                `UPDATE {schema}.schema_version SET version = 4 WHERE version = 2`,
 		"without a realm":           `DELETE FROM {schema}.store`,
 		"without a key":             `DELETE FROM {schema}.keys`,
 		"another's":                 `DROP TABLE {schema}.schema_version`,
@@ -88,7 +88,7 @@ func TestOpenRefusesOtherSchemas(t *testing.T) {
 func TestNewerSchema(t *testing.T) {
 	cfg := migrated(t)
 	alter(t, cfg, `ALTER TABLE {schema}.calls ADD later text COLLATE "C"`)
-	alter(t, cfg, `INSERT INTO {schema}.schema_version VALUES (2, '0002_later.sql', 'x', 1)`)
+	alter(t, cfg, `INSERT INTO {schema}.schema_version VALUES (3, '0003_later.sql', 'x', 1)`)
 	s := open(t, cfg)
 	r := put(t, s, record("c"))
 	put(t, s, r)
@@ -158,7 +158,8 @@ func TestRoles(t *testing.T) {
 		{sidecar, `DELETE FROM {schema}.calls`}, {sidecar, `DELETE FROM {schema}.leases`}, {sidecar, `UPDATE {schema}.store SET realm = 'x'`},
 		{sidecar, `CREATE TABLE {schema}.x (a int)`}, {sidecar, `INSERT INTO {schema}.keys VALUES (2, '\x00', 1)`},
 		{app, `SELECT 1 FROM {schema}.leases`}, {app, `UPDATE {schema}.leases SET token = 1`}, {app, `SELECT 1 FROM {schema}.calls`},
-		{app, `SELECT 1 FROM {schema}.keys`}, {app, `SELECT {schema}.in_time(1)`}, {app, `INSERT INTO {schema}.lease_log (scope) VALUES ('')`},
+		{app, `SELECT 1 FROM {schema}.keys`}, {app, `SELECT 1 FROM {schema}.events`}, {app, `SELECT 1 FROM {schema}.members`},
+		{sidecar, `DELETE FROM {schema}.members`}, {sidecar, `TRUNCATE {schema}.events`}, {app, `SELECT {schema}.in_time(1)`}, {app, `INSERT INTO {schema}.lease_log (scope) VALUES ('')`},
 	} {
 		err := try(t, c.cfg, c.sql)
 		if e, ok := errors.AsType[*pgconn.PgError](err); !ok || e.Code != "42501" {
@@ -191,9 +192,23 @@ func everything(t *testing.T, s *Store) {
 	ok(t, err)
 	r := record("a")
 	r.State, r.Answer = claims.StateSucceeded, &claims.Answer{Status: 200}
-	out, err := s.Swap(t.Context(), claims.Condition{Guard: l.Guard}, claims.Write{Next: r})
+	out, err := s.Swap(t.Context(), claims.Condition{Guard: l.Guard}, claims.Write{Next: r, Event: eventOf("a")})
 	ok(t, err)
 	put(t, s, out.Records[0])
+	list, err := s.Untold(t.Context(), claims.Sweep{Limit: 10, Base: time.Second})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("untold: %+v, %v", list, err)
+	}
+	ok(t, s.Told(t.Context(), list[0].ID))
+	last, err := s.LastEvent(t.Context())
+	if err != nil || last != wantEvents(t, s, "", "a") {
+		t.Errorf("last event %q, %v", last, err)
+	}
+	for range 2 {
+		ok(t, s.Announce(t.Context(), claims.Member{Guard: l.Guard, Version: "1"}))
+	}
+	_, err = s.Members(t.Context())
+	ok(t, err)
 	u := record("unknown")
 	u.State = claims.StateUnknown
 	put(t, s, u)
@@ -201,7 +216,7 @@ func everything(t *testing.T, s *Store) {
 	if err != nil || len(keys) != 1 {
 		t.Errorf("unsettled: %v, %v", keys, err)
 	}
-	if n, err := s.Prune(t.Context(), out.Now.Store.Add(time.Hour), 10); err != nil || n != 1 {
+	if n, err := s.Prune(t.Context(), out.Now.Store.Add(time.Hour), 10); err != nil || n != 2 { // the answer and the event
 		t.Errorf("prune: %d, %v", n, err)
 	}
 	_, err = s.Cancel(t.Context(), "shop:a")

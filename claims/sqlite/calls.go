@@ -193,17 +193,21 @@ func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key
 	return due, nil
 }
 
+// selectDue takes now and a limit; the first condition is the index's.
+const (
+	selectDue = `SELECT tenant, call_key, checks FROM calls
+		WHERE (state IN ('pending', 'unknown') OR unread = 1 OR poll = 1)
+		AND (next_check IS NULL OR next_check <= ?1)
+		AND (unread = 1 OR poll = 1 OR state = 'unknown' OR deadline IS NULL OR deadline <= ?1)
+		AND state IN ('pending', 'unknown', 'succeeded', 'declined', 'open', 'review', 'cancelled') AND `
+	dueOrder = ` ORDER BY next_check, tenant, call_key LIMIT ?2`
+)
+
 func (t *tx) unsettled(sweep claims.Sweep) ([]claims.Key, error) {
 	now := t.now.Store.UnixNano()
 	args := []any{now, max(sweep.Limit, 0)}
 	tenants := tenantsIn(sweep.Tenants, &args)
-	// the first condition is the index's
-	rows, err := t.query(`SELECT tenant, call_key, checks FROM calls
-		WHERE (state IN ('pending', 'unknown') OR unread = 1 OR poll = 1)
-		AND (next_check IS NULL OR next_check <= ?1)
-		AND (unread = 1 OR poll = 1 OR state = 'unknown' OR deadline IS NULL OR deadline <= ?1)
-		AND state IN ('pending', 'unknown', 'succeeded', 'declined', 'open', 'review', 'cancelled')
-		AND `+tenants+` ORDER BY next_check, tenant, call_key LIMIT ?2`, args...)
+	rows, err := t.query(selectDue+tenants+dueOrder, args...)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite store: sweep: %w", err)
 	}

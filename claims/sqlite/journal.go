@@ -11,7 +11,13 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims/codec"
 )
 
-const selectEvent = `SELECT id, tenant, call_key, revision, attempt, was, state, outcome, payment, at_store, at_wall, tries FROM events`
+const (
+	selectEvent = `SELECT id, tenant, call_key, revision, attempt, was, state, outcome, payment, at_store, at_wall, tries
+		FROM events`
+	untoldOf    = ` WHERE told = 0 AND next_try <= ?1 AND `
+	untoldOrder = ` ORDER BY id LIMIT ?2`
+	oldEvents   = `SELECT id FROM events WHERE at_store < ?1 ORDER BY at_store, id LIMIT ?2`
+)
 
 // record writes an event beside its record, where there is one.
 func (t *tx) record(e *claims.Event) error {
@@ -153,7 +159,7 @@ func (t *tx) untold(sweep claims.Sweep) ([]claims.Event, error) {
 	now := t.now.Store.UnixNano()
 	args := []any{now, max(sweep.Limit, 0)}
 	tenants := tenantsIn(sweep.Tenants, &args)
-	all, err := t.events(` WHERE told = 0 AND next_try <= ?1 AND `+tenants+` ORDER BY id LIMIT ?2`, args...)
+	all, err := t.events(untoldOf+tenants+untoldOrder, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,8 +206,7 @@ func (s *Store) Told(ctx context.Context, id string) error {
 // forget drops at most limit events of before a time.
 func (t *tx) forget(before time.Time, limit int) (int, error) {
 	t.wrote = true
-	done, err := t.exec(`DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at_store < ? ORDER BY at_store, id LIMIT ?)`,
-		before.UnixNano(), max(limit, 0))
+	done, err := t.exec(`DELETE FROM events WHERE id IN (`+oldEvents+`)`, before.UnixNano(), max(limit, 0))
 	if err != nil {
 		return 0, fmt.Errorf("sqlite store: prune events: %w", err)
 	}

@@ -100,14 +100,13 @@ func TestUnreadableMemberHidesNobody(t *testing.T) {
 func TestSweepsUseTheirIndex(t *testing.T) {
 	s := openAt(t, migrated(t), newMachine())
 	for index, query := range map[string]string{
-		"calls_due": `SELECT tenant FROM calls WHERE (state IN ('pending', 'unknown') OR unread = 1 OR poll = 1)
-			AND (next_check IS NULL OR next_check <= 1) ORDER BY next_check, tenant, call_key`,
-		"events_untold": selectEvent + ` WHERE told = 0 AND next_try <= 1 ORDER BY id`,
-		"events_age":    `SELECT id FROM events WHERE at_store < 1 ORDER BY at_store, id`,
+		"calls_due":     selectDue + "true" + dueOrder,
+		"events_untold": selectEvent + untoldOf + "true" + untoldOrder,
+		"events_age":    oldEvents,
 	} {
 		var plan strings.Builder
 		err := s.read(t.Context(), func(t *tx) error {
-			rows, err := t.query("EXPLAIN QUERY PLAN " + query)
+			rows, err := t.query("EXPLAIN QUERY PLAN "+query, 1, 1)
 			if err != nil {
 				return err
 			}

@@ -75,6 +75,12 @@ func migrations() ([]migration, error) {
 	return all, nil
 }
 
+// Schema is the number of the newest migration that this version knows.
+func Schema() int {
+	all, _ := migrations() // embedded: Migrate and Open tell an error of them
+	return len(all)
+}
+
 // Report says what Migrate did.
 type Report struct {
 	Path    string

@@ -144,9 +144,11 @@ func readOn(t *testing.T, s *Store, ended <-chan struct{}) (seen []claims.Event)
 		if len(list) == 0 && over {
 			return seen
 		}
-		if seen = append(seen, list...); len(list) > 0 {
-			cursor = list[len(list)-1].ID
+		if len(list) == 0 {
+			time.Sleep(time.Millisecond) // the processes need the cores
+			continue
 		}
+		seen, cursor = append(seen, list...), list[len(list)-1].ID
 	}
 }
 

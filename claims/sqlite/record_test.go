@@ -84,7 +84,7 @@ func TestUndecodableIsUnreadable(t *testing.T) {
 		"evidence": `[{"outcome":"maybe"}]`,
 		"lookup":   `[["a"`,
 		"review":   `[{"reason":"x","since":{},"severity":3}]`, // a field of a later version
-		"undos":    `[{"key":"u","amount":"3.00"}]`,        // this too
+		"undos":    `[{"key":"u","amount":"3.00"}]`,            // this too
 		"past":     `[{"revision":1,"state":"martian"}]`,
 		"state":    "martian",
 	} {

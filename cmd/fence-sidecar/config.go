@@ -31,6 +31,7 @@ type Config struct {
 	Breaker        BreakerConfig   `yaml:"breaker"`
 	Reconcile      ReconcileConfig `yaml:"reconcile"`
 	Events         EventsConfig    `yaml:"events"`
+	Operators      []Operator      `yaml:"operators"`
 	Log            LogConfig       `yaml:"log"`
 	Gateways       []GatewayConfig `yaml:"gateways"`
 
@@ -147,7 +148,7 @@ func (c *Config) bad(field string, value any, allowed string) error {
 }
 
 func (c *Config) check() error {
-	for _, check := range []func() error{c.checkStore, c.checkKeys, c.checkListen, c.checkTimes, c.checkTenants, c.checkEvents, c.checkLog, c.checkGateways} {
+	for _, check := range []func() error{c.checkStore, c.checkKeys, c.checkListen, c.checkTimes, c.checkTenants, c.checkEvents, c.checkOperators, c.checkLog, c.checkGateways} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ type commands struct {
 	Sandbox sandboxCmd `cmd:"" help:"Run the misbehaving Stripe-like gateway for tests."`
 	Store   storeCmd   `cmd:"" help:"Prepare and inspect the store."`
 	Calls   callsCmd   `cmd:"" help:"Look at calls and settle those that a person must settle."`
+	Keys    keysCmd    `cmd:"" help:"Make and rotate the keys of fingerprints and stored answers."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

@@ -45,6 +45,9 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Keys.IsZero() {
+		log.Warn("no keys are configured: the store's own are used, which lie beside what they protect (docs/keys.md)", "setting", "keys")
+	}
 	s, err := newSidecar(c, keys.Sealed(store, ring), ring, log)
 	if err != nil {
 		return err
@@ -71,6 +74,7 @@ type sidecar struct {
 	cfg        *Config
 	log        *slog.Logger
 	store      claims.Backend
+	ring       *keys.Ring
 	registry   *gateways.Registry
 	metrics    *prometheus.Registry
 	instance   *claims.Instance
@@ -84,7 +88,7 @@ type sidecar struct {
 }
 
 func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logger) (*sidecar, error) {
-	s := &sidecar{cfg: c, log: log, store: store, metrics: newRegistry(), egress: map[string]*proxy.Egress{}}
+	s := &sidecar{cfg: c, log: log, store: store, ring: ring, metrics: newRegistry(), egress: map[string]*proxy.Egress{}}
 	var err error
 	if s.registry, err = c.registry(); err != nil {
 		return nil, err
@@ -102,9 +106,11 @@ func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logg
 	times := claims.LeaseTimes{TTL: c.Lease.TTL, Margin: c.Lease.Margin}
 	host, _ := os.Hostname()
 	s.instance = claims.NewInstance(store, claims.SystemClock, times, fmt.Sprintf("%s/%d", host, os.Getpid()), log)
+	s.instance.OnTake = s.announce
 	s.fence = claims.New(claims.Config{
 		Store: store, Leases: store, Keys: ring, Instance: s.instance, Clock: claims.SystemClock, Times: times, Log: log,
 		Reconcile: func(ctx context.Context, k claims.Key) error { return s.reconciler.Inline(ctx, k) },
+		Twin:      newTwin(s.metrics, log),
 	})
 	m := newReconcileMetrics(s.metrics)
 	s.reconciler = reconcile.New(reconcile.Config{
@@ -125,6 +131,7 @@ func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logg
 	}
 	s.console = console.New(console.Config{
 		Leases: store, Lister: store, Confirm: store.Confirm, Clock: claims.SystemClock, Times: times, MaxTTL: c.Lease.MaxTTL, Tenants: c.Tenants,
+		Calls: store, Journal: store, Gateways: s.registry, Attempts: c.Attempts, Operators: c.operators(log),
 		Draining: s.health.draining.Load, Log: log, Metrics: console.NewMetrics(s.metrics),
 	})
 	registerInstance(s.metrics, s)
@@ -159,7 +166,7 @@ func (s *sidecar) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := make(chan error, len(ls))
+	errs := make(chan error, len(ls)+1)
 	var servers sync.WaitGroup
 	for _, l := range ls {
 		servers.Go(func() {
@@ -171,7 +178,11 @@ func (s *sidecar) serve(ctx context.Context) error {
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var workers sync.WaitGroup
-	workers.Go(func() { s.keepLease(work) })
+	workers.Go(func() {
+		if err := s.keepLease(work); err != nil {
+			errs <- err
+		}
+	})
 	workers.Go(func() { s.reconciler.Run(work) })
 	if s.events != nil {
 		workers.Go(func() { s.events.Run(work) })
@@ -188,25 +199,30 @@ func (s *sidecar) serve(ctx context.Context) error {
 	return errors.Join(err, s.release())
 }
 
-// keepLease takes the instance's lease, trying until it is granted, and keeps it.
-func (s *sidecar) keepLease(ctx context.Context) {
-	for {
+// keepLease takes the instance's lease, trying until it is granted, and keeps it. Its error ends the process: others cannot
+// read what it would write.
+func (s *sidecar) keepLease(ctx context.Context) error {
+	for began := time.Now(); ; {
 		c, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := s.instance.Take(c)
 		cancel()
 		if err == nil {
 			break
 		}
+		if s.hopeless(err, time.Since(began)) {
+			return err
+		}
 		s.log.Warn("instance lease not taken yet", "error", err)
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(time.Second):
 		}
 	}
 	s.health.started.Store(true)
 	s.log.Info("ready", "instance", s.instance.Guard().Scope, "version", buildVersion())
 	s.instance.Run(ctx)
+	return nil
 }
 
 // drain lets the calls in flight end; at most the longest attempt, or what the configuration says.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 	"github.com/fence-sidecar/fence-sidecar/claims/postgres"
 	"github.com/fence-sidecar/fence-sidecar/claims/sqlite"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
@@ -69,6 +70,28 @@ func (f configFlag) open(ctx context.Context) (*Config, claims.Backend, error) {
 		return nil, nil, fmt.Errorf("store: %w", err)
 	}
 	return c, s, nil
+}
+
+// openSealed opens the store as run works with it, and says what its answers are sealed with.
+func (f configFlag) openSealed(ctx context.Context) (*Config, claims.Backend, *keys.Ring, error) {
+	c, b, err := f.open(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r, err := c.ring(b)
+	if err != nil {
+		b.Close()
+		return nil, nil, nil, err
+	}
+	return c, keys.Sealed(b, r), r, nil
+}
+
+// schemaKnown is the newest schema that this program knows, of the configured kind of store.
+func (c *Config) schemaKnown() int {
+	if c.Store.Kind == storePostgres {
+		return postgres.Schema()
+	}
+	return sqlite.Schema()
 }
 
 type storeCmd struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -145,4 +146,17 @@ func (m *reconcileMetrics) verdict(gateway, _ string, kind claims.FindingKind) {
 
 func (m *reconcileMetrics) settled(r claims.Record) {
 	m.moved.WithLabelValues(r.Facts.Gateway, string(r.State)).Inc()
+}
+
+// newTwin counts, and logs, calls whose request equals that of another call in doubt: two keys for what is perhaps one charge.
+func newTwin(r *prometheus.Registry, log *slog.Logger) func(call, inDoubt claims.Key) {
+	n := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "fence_twin_calls_total", Help: "Calls whose request equals that of another call which was in doubt in this process.",
+	})
+	r.MustRegister(n)
+	return func(call, inDoubt claims.Key) {
+		n.Inc()
+		log.Warn("the same request is in doubt under another call key: if both are one charge, it is made twice",
+			"tenant", call.Tenant, "call", call.Call, "in_doubt", inDoubt.Call)
+	}
 }

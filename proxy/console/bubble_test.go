@@ -42,7 +42,7 @@ func bubble(t *testing.T, f func(*bubbled)) {
 		b.store = &double{Backend: memory.New(memory.Config{})}
 		began := time.Now()
 		b.Console = New(Config{
-			Leases: b.store, Lister: b.store, Confirm: b.store.Confirm, Log: quiet, Metrics: NewMetrics(b.reg),
+			Leases: b.store, Lister: b.store, Confirm: b.store.Confirm, Calls: b.store, Journal: b.store, Log: quiet, Metrics: NewMetrics(b.reg),
 			Clock: func() claims.Reading {
 				up, asleep := time.Since(began), time.Duration(b.asleep.Load())
 				return claims.Reading{Mono: up, Boot: up + asleep, Wall: began.Round(0).Add(up + asleep)}
@@ -190,7 +190,7 @@ func (b *bubbled) watchFor(token, query string) *watcher {
 			lines.Scan()
 			data, _ := strings.CutPrefix(lines.Text(), "data: ")
 			lines.Scan()
-			if err := described(b.T).event(name, []byte(data)); err != nil || lines.Text() != "" {
+			if err := described(b.T).event("/v1/leases/watch", name, []byte(data)); err != nil || lines.Text() != "" {
 				b.Errorf("event %s, %s is not as described: %v", name, data, err)
 			}
 			e := event{name: name, at: time.Since(began)}

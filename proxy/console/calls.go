@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -95,7 +96,7 @@ func (x *exchange) newest(tenants []string, states []claims.State, limit int) (a
 		ctx, cancel := x.store()
 		rs, err := x.c.Lister.List(ctx, t, states, limit)
 		cancel()
-		if isUnreadable(err) {
+		if errors.Is(err, claims.ErrUnreadable) {
 			unreadable, err = true, nil
 		}
 		if err != nil {
@@ -221,7 +222,7 @@ func (x *exchange) change(was, is claims.Record) (r claims.Record, again bool, e
 	case err == nil:
 		x.c.Nudge()
 		return sw.Records[0], false, nil
-	case isLost(err):
+	case errors.Is(err, claims.ErrLost):
 		return r, true, nil
 	case claims.Refused(err):
 		return r, false, err
@@ -231,16 +232,6 @@ func (x *exchange) change(was, is claims.Record) (r claims.Record, again bool, e
 	}
 	x.c.Nudge()
 	return r, true, nil
-}
-
-// lasting makes sure that a record which was read, and is to be told without a write of our own, is as lasting as one that was
-// acknowledged: it may be the work of a write that nobody acknowledged. false: it is another one by now.
-func (x *exchange) lasting(r *claims.Record) (bool, error) {
-	if err := x.confirmed(); err != nil {
-		return false, err
-	}
-	v, err := x.get(r.Key)
-	return err == nil && v.Record.Version == r.Version, err
 }
 
 // busy says that a record moved on at every try.

@@ -159,7 +159,7 @@ func (r route) dispatch(c *Console, x *exchange) error {
 // handle runs one operation and answers with the error that it returns.
 func (c *Console) handle(serve func(*Console, *exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{c: c, w: w, r: r, asked: c.Clock(), calls: !strings.HasPrefix(r.URL.Path, "/v1/leases/")}
+		x := &exchange{c: c, w: w, r: r, asked: c.Clock(), began: time.Now(), calls: !strings.HasPrefix(r.URL.Path, "/v1/leases/")}
 		if err := serve(c, x); err != nil {
 			x.refuse(err)
 		}

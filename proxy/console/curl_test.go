@@ -7,17 +7,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/claims/memory"
 )
 
-const (
-	guide   = "../../docs/leases.md"
-	control = "127.0.0.1:8182"
-)
+const control = "127.0.0.1:8182"
 
 // commands are the curl commands that a document shows, in order.
 func commands(text string) (out []string) {
@@ -36,47 +35,82 @@ func commands(text string) (out []string) {
 	return out
 }
 
-// The commands in the document work as shown, one after the other.
+// guideServer serves a console on a store that is as the documents have it: one call in review.
+func guideServer(t *testing.T) *httptest.Server {
+	store := memory.New(memory.Config{})
+	c := New(Config{Leases: store, Lister: store, Confirm: store.Confirm, Calls: store, Journal: store, Log: quiet, Operators: []Operator{
+		{"ada", func() (string, error) { return adaToken, nil }},
+	}})
+	r := claims.Record{
+		Key: claims.Key{Tenant: "default", Call: "charge:order:42"}, State: claims.StateReview, Review: &claims.Review{Reason: "nobody knows"}, Revision: 1, Attempt: 1,
+	}
+	for v := range int64(4) {
+		if _, err := store.Swap(t.Context(), claims.Condition{}, claims.Write{Version: v, Next: r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(c.Handler())
+	t.Cleanup(server.Close)
+	t.Cleanup(c.Close)
+	return server
+}
+
+// The commands in the documents work as shown, one after the other, and there is one for every operation.
 func TestGuide_curl(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("curl is not installed: this test runs the commands of the document (apt-get install curl)")
 	}
-	text, err := os.ReadFile(guide)
-	if err != nil {
-		t.Fatal(err)
+	var all, text string
+	for _, guide := range []string{"leases.md", "calls.md"} {
+		b, err := os.ReadFile("../../docs/" + guide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmds := commands(string(b))
+		all, text = all+strings.Join(cmds, "\n")+"\n", text+string(b)
+		t.Run(guide, func(t *testing.T) { runGuide(t, cmds, guideServer(t)) })
 	}
-	store := memory.New(memory.Config{})
-	c := New(Config{Leases: store, Lister: store, Confirm: store.Confirm, Log: quiet})
-	server := httptest.NewServer(c.Handler())
-	defer server.Close()
-	defer c.Close()
-	cmds := commands(string(text))
 	for _, r := range routes() {
-		if r.path != "/openapi.yaml" && !strings.Contains(strings.Join(cmds, "\n"), control+r.path) {
-			t.Errorf("the document shows no command for %s", r.path)
+		shown := regexp.MustCompile(regexp.QuoteMeta(control+r.path) + `[?' \n]`)
+		if r.path != "/openapi.yaml" && !shown.MatchString(all) {
+			t.Errorf("no document shows a command for %s", r.path)
 		}
-		if !strings.Contains(string(text), r.method+" "+r.path) {
-			t.Errorf("the document does not name %s %s", r.method, r.path)
+		if !strings.Contains(text, r.method+" "+r.path) {
+			t.Errorf("no document names %s %s", r.method, r.path)
 		}
 	}
+}
+
+func runGuide(t *testing.T, cmds []string, server *httptest.Server) {
 	watch := ""
 	for _, cmd := range cmds {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		sh := exec.CommandContext(ctx, "sh", "-c", "exec "+strings.ReplaceAll(cmd, control, strings.TrimPrefix(server.URL, "http://")))
-		sh.Env = append(os.Environ(), "WATCH="+watch)
-		if strings.Contains(cmd, "/watch") {
-			watch = startWatch(t, sh)
+		sh.Env = append(os.Environ(), "WATCH="+watch, "FENCE_OPERATOR_TOKEN="+adaToken)
+		switch {
+		case strings.Contains(cmd, "/watch"):
+			var e pingEvent
+			startStream(t, sh, &e)
+			if watch = e.Watch; e.N != 1 {
+				t.Fatalf("ping %d", e.N)
+			}
+			continue
+		case strings.Contains(cmd, "/events"):
+			var e eventData
+			if startStream(t, sh, &e); e.Call != "charge:order:42" || e.State != claims.StateSucceeded {
+				t.Fatalf("%+v", e)
+			}
 			continue
 		}
-		if out, err := sh.CombinedOutput(); err != nil || !json.Valid(out) {
+		if out, err := sh.CombinedOutput(); err != nil || json.Valid(out) == strings.Contains(cmd, "text/plain") {
 			t.Errorf("%s\n%v: %s", cmd, err, out)
 		}
 	}
 }
 
-// startWatch runs a watch until the test ends, and returns its id from the first ping.
-func startWatch(t *testing.T, sh *exec.Cmd) string {
+// startStream runs a stream until the test ends, and reads its first event's data.
+func startStream(t *testing.T, sh *exec.Cmd, into any) {
 	t.Helper()
 	out, err := sh.StdoutPipe()
 	if err != nil {
@@ -88,13 +122,11 @@ func startWatch(t *testing.T, sh *exec.Cmd) string {
 	t.Cleanup(func() { sh.Process.Kill(); sh.Wait() })
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			var e pingEvent
-			if err := json.Unmarshal([]byte(data), &e); err != nil || e.N != 1 {
+			if err := json.Unmarshal([]byte(data), into); err != nil {
 				t.Fatalf("%s: %v", data, err)
 			}
-			return e.Watch
+			return
 		}
 	}
-	t.Fatal("no ping came")
-	return ""
+	t.Fatal("no event came")
 }

@@ -19,7 +19,8 @@ type exchange struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	asked claims.Reading // before the store was asked anything
-	calls bool           // it is no request about leases
+	began time.Time
+	calls bool // it is no request about leases
 }
 
 // httpError is a refusal that HTTP itself has a status for: it is of type about:blank (RFC 9457 section 4.2.1).
@@ -49,7 +50,11 @@ func bad(detail string) error { return refusal(claims.BadRequest, detail) }
 // store bounds one transaction. It does not end with the client's connection: a write that is cut off half way would leave in
 // doubt what the client will ask about next.
 func (x *exchange) store() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(x.r.Context()), storeTimeout)
+	limit := storeTimeout
+	if x.calls { // which may be decided several times over: all of it together must not outlast the answer's deadline
+		limit = min(limit, time.Until(x.began.Add(3*storeTimeout)))
+	}
+	return context.WithTimeout(context.WithoutCancel(x.r.Context()), limit)
 }
 
 // refuse answers with a problem document. Whatever is no refusal is the store's trouble, which is logged and not told.

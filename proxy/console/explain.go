@@ -31,7 +31,8 @@ func Explain(v claims.View, reg *gateways.Registry, attempts int) string {
 	r := &v.Record
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of tenant %s is %s (revision %d).\n", Printable(r.Key.Call), Printable(r.Key.Tenant), r.State, r.Revision)
-	fmt.Fprintf(&b, "%s %s, account %s, gateway key %s, reference %s.\n", r.Facts.Gateway, r.Facts.Route, r.Facts.Account, r.Facts.GatewayKey, r.Facts.Reference)
+	fmt.Fprintf(&b, "%s %s, account %s, gateway key %s, reference %s.\n", r.Facts.Gateway, r.Facts.Route, Printable(r.Facts.Account),
+		Printable(r.Facts.GatewayKey), Printable(r.Facts.Reference))
 	if r.Payment != "" {
 		fmt.Fprintf(&b, "The money is %s.\n", r.Payment)
 	}
@@ -113,8 +114,8 @@ func reviewWords(r *claims.Record) string {
 	if r.Review != nil {
 		reason = r.Review.Reason
 	}
-	return fmt.Sprintf("a person decides: %s. Look at the gateway for reference %s or key %s, then run\n  fence-sidecar calls resolve %q --tenant %q --executed|--not-executed|--look-again --seen \"what you saw\"",
-		reason, r.Facts.Reference, r.Facts.GatewayKey, r.Key.Call, r.Key.Tenant)
+	return fmt.Sprintf("a person decides: %s. Look at the gateway for reference %s or key %s, then run\n  fence-sidecar calls resolve %+q --tenant %+q --executed|--not-executed|--look-again --seen \"what you saw\"",
+		Printable(reason), Printable(r.Facts.Reference), Printable(r.Facts.GatewayKey), r.Key.Call, r.Key.Tenant)
 }
 
 // used counts the attempts as the limit does.

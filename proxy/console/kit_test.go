@@ -40,9 +40,10 @@ func newKit(t *testing.T, edit ...func(*Config)) *kit {
 	t.Helper()
 	clock := claimstest.NewClock()
 	k := &kit{T: t, clock: clock, reg: prometheus.NewRegistry()}
-	k.store = &double{Backend: memory.New(memory.Config{Now: clock.Now})}
+	store := memory.New(memory.Config{Now: clock.Now})
+	k.store = &double{Backend: store, Spoil: store.Spoil}
 	cfg := Config{
-		Leases: k.store, Lister: k.store, Confirm: k.store.Confirm, Log: quiet, Metrics: NewMetrics(k.reg),
+		Leases: k.store, Lister: k.store, Confirm: k.store.Confirm, Calls: k.store, Journal: k.store, Log: quiet, Metrics: NewMetrics(k.reg),
 		Clock: func() claims.Reading {
 			return claims.Reading{Mono: clock.Boot(), Boot: clock.Boot(), Wall: clock.Wall()}
 		},
@@ -58,6 +59,7 @@ func newKit(t *testing.T, edit ...func(*Config)) *kit {
 // double is a store whose answers can be lost: before an operation, or after it was applied.
 type double struct {
 	claims.Backend
+	Spoil         func(claims.Key) // makes a record unreadable
 	mu            sync.Mutex
 	before, after func(op string) error
 }
@@ -122,6 +124,26 @@ func (d *double) Log(ctx context.Context, scope string) (es []claims.LeaseEvent,
 	return es, err
 }
 
+func (d *double) Get(ctx context.Context, k claims.Key, g claims.Guard) (v claims.View, err error) {
+	err = d.run("get", func() (err error) { v, err = d.Backend.Get(ctx, k, g); return })
+	return v, err
+}
+
+func (d *double) Swap(ctx context.Context, c claims.Condition, ws ...claims.Write) (sw claims.Swapped, err error) {
+	err = d.run("swap", func() (err error) { sw, err = d.Backend.Swap(ctx, c, ws...); return })
+	return sw, err
+}
+
+func (d *double) Events(ctx context.Context, after string, limit int) (es []claims.Event, err error) {
+	err = d.run("events", func() (err error) { es, err = d.Backend.Events(ctx, after, limit); return })
+	return es, err
+}
+
+func (d *double) LastEvent(ctx context.Context) (id string, err error) {
+	err = d.run("last-event", func() (err error) { id, err = d.Backend.LastEvent(ctx); return })
+	return id, err
+}
+
 // fail makes an error for the listed operations only.
 func fail(err error, ops ...string) func(string) error {
 	return func(op string) error {
@@ -161,6 +183,14 @@ func request(method, target, token, body string) *http.Request {
 	return r
 }
 
+func serve(h http.Handler, r *http.Request) reply {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	got := reply{status: w.Code, header: w.Header(), raw: w.Body.Bytes(), body: map[string]any{}}
+	json.Unmarshal(got.raw, &got.body)
+	return got
+}
+
 // do sends a request and holds the exchange against the description.
 func (k *kit) do(r *http.Request) reply {
 	k.Helper()
@@ -169,10 +199,7 @@ func (k *kit) do(r *http.Request) reply {
 		sent, _ = io.ReadAll(r.Body)
 		r.Body = io.NopCloser(strings.NewReader(string(sent)))
 	}
-	w := httptest.NewRecorder()
-	k.h.ServeHTTP(w, r)
-	got := reply{status: w.Code, header: w.Header(), raw: w.Body.Bytes(), body: map[string]any{}}
-	json.Unmarshal(got.raw, &got.body)
+	got := serve(k.h, r)
 	if err := described(k.T).check(r, sent, got); err != nil {
 		k.Errorf("%s %s, %s → %d %s\nis not as described: %v", r.Method, r.URL, sent, got.status, got.raw, err)
 	}

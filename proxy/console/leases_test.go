@@ -149,7 +149,7 @@ func TestCallsInFlight(t *testing.T) {
 	k := newKit(t)
 	token := k.acquire("a", "pod-1")
 	rec := claimstest.FullRecord(claims.Key{Tenant: "default", Call: "charge:a"})
-	rec.State, rec.Scope, rec.Undoes, rec.Undo = claims.StatePending, "default:a", "", ""
+	rec.State, rec.Scope, rec.Undoes, rec.Part, rec.Undos = claims.StatePending, "default:a", "", "", nil
 	out, err := k.store.Swap(t.Context(), claims.Condition{}, claims.Write{Next: rec})
 	if err != nil {
 		t.Fatal(err)

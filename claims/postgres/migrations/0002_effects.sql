@@ -150,18 +150,21 @@ DECLARE
   under_key bytea := {schema}.effect_bytes('key', key);
   given     bytea := fingerprint;
   lease     record;
+  locked    boolean;
   left_ns   bigint;
   e         record;
 BEGIN
   IF given IS NULL OR octet_length(given) NOT BETWEEN 1 AND 255 THEN
     RAISE EXCEPTION 'the fingerprint of an effect has 1 to 255 bytes' USING ERRCODE = 'FS101';
-  ELSIF current_setting('transaction_read_only') = 'on' THEN
-    RAISE EXCEPTION 'an effect needs a transaction that may write' USING ERRCODE = '25006';
   END IF;
   lease := {schema}.effect_token(token, in_tenant);
 
-  PERFORM 1 FROM {schema}.leases l WHERE l.scope = lease.scope FOR KEY SHARE;
-  left_ns := {schema}.effect_lease(lease.scope, lease.number);
+  LOOP
+    PERFORM 1 FROM {schema}.leases l WHERE l.scope = lease.scope FOR KEY SHARE;
+    locked := FOUND;
+    left_ns := {schema}.effect_lease(lease.scope, lease.number);
+    EXIT WHEN locked; -- else the row is only just there
+  END LOOP;
   IF current_setting('idle_in_transaction_session_timeout') = '0' THEN
     PERFORM set_config('idle_in_transaction_session_timeout', greatest(left_ns / 1000000, 1000)::text, true);
   END IF;

@@ -46,6 +46,7 @@ var defaults = map[string]string{
 	"wal_receiver_timeout":        "10s",
 	"wal_sender_timeout":          "10s",
 	"wal_retrieve_retry_interval": "100ms",
+	"autovacuum":                  "off",  // its transactions would hold events back for a moment
 	"dynamic_shared_memory_type":  "mmap", // in the data folder, so that a killed server leaves nothing elsewhere
 	"log_line_prefix":             "%m [%p] %q%a ",
 }
