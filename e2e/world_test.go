@@ -126,6 +126,7 @@ type use struct {
 	hosts            []string
 	routes           string // YAML
 	callKey          string // YAML
+	more             string // further lines of YAML
 }
 
 func or(s, other string) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -18,20 +19,29 @@ import (
 // the mean number of steps, -rapid.seed. A case that failed is kept in testdata/rapid and played first until it passes.
 //
 //	go test ./claims/sqlite -run TestMachine -rapid.checks=10000
-func Machine(t *testing.T, percent int, open func(t *testing.T) Harness) {
-	t.Run("Leases", func(t *testing.T) { check(t, percent, open, playLeases) })
+func Machine(t *testing.T, cfg MachineConfig, open func(t *testing.T) Harness) {
+	t.Run("Leases", func(t *testing.T) { cfg.check(t, open, playLeases) })
 	t.Run("Calls", func(t *testing.T) {
-		check(t, percent, open, func(ctx context.Context, h Harness, s script) ([]string, *violation) {
-			return playCalls(ctx, h, s, sound())
+		cfg.check(t, open, func(ctx context.Context, h Harness, s script) ([]string, *violation) {
+			return playCalls(ctx, h, s, sound)
 		})
 	})
 }
 
-func check(t *testing.T, percent int, open func(t *testing.T) Harness, play player) {
+// MachineConfig is what a store asks of Machine.
+type MachineConfig struct {
+	Percent int // of rapid's number of cases
+	// Least is how much of a lease must be left for a write under it to be tried: a store that looks once more at its commit,
+	// by the time that really passed, refuses what the standing clock of the test still lets pass.
+	Least time.Duration
+}
+
+func (cfg MachineConfig) check(t *testing.T, open func(t *testing.T) Harness, play player) {
 	checks, _ := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())
-	setFlag(t, "rapid.checks", max(1, checks*percent/100))
+	setFlag(t, "rapid.checks", max(1, checks*cfg.Percent/100))
 	rapid.Check(t, func(rt *rapid.T) {
 		s := scripts.Draw(rt, "script")
+		s.least = cfg.Least
 		h := open(t)
 		trace, v := play(t.Context(), h, s)
 		if err := h.Backend.Close(); err != nil {
@@ -78,6 +88,7 @@ type player func(ctx context.Context, h Harness, s script) (trace []string, v *v
 type script struct {
 	world int // which kind of gateway
 	steps []step
+	least time.Duration // see MachineConfig
 }
 
 type step struct{ kind, a, b, c int }

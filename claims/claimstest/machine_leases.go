@@ -2,7 +2,6 @@ package claimstest
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ type leaseMachine struct {
 	granted map[string]uint64 // the highest token that was granted, by scope
 	over    map[string]bool   // finished
 	calls   map[claims.Key]claims.Record
+	least   time.Duration
 }
 
 // machineScopes differ by what a collation or a normal form would take away. The first ones come most often.
@@ -52,7 +52,7 @@ var leaseSteps = []weighted[*leaseMachine]{
 }
 
 func playLeases(ctx context.Context, h Harness, s script) (lines []string, v *violation) {
-	m := &leaseMachine{ctx: ctx, h: h, granted: map[string]uint64{}, over: map[string]bool{}, calls: map[claims.Key]claims.Record{}}
+	m := &leaseMachine{ctx: ctx, h: h, least: s.least, granted: map[string]uint64{}, over: map[string]bool{}, calls: map[claims.Key]claims.Record{}}
 	defer func() { lines = m.lines }()
 	defer caught(&v)
 	m.w = newWorld(m.get(claims.Guard{}).Now)
@@ -93,8 +93,16 @@ func (m *leaseMachine) guard(s step) claims.Guard {
 
 var machineTTL = []time.Duration{ttl, ttl, ttl / 3, tick}
 
+// late reports whether a lease has so little left that the store may refuse what the model lets pass.
+func (m *leaseMachine) late(guards ...claims.Guard) bool {
+	return slices.ContainsFunc(guards, func(g claims.Guard) bool {
+		left := m.w.standing(g).Remaining
+		return left > 0 && left < m.least
+	})
+}
+
 func (m *leaseMachine) acquire(s step) {
-	scope, holder, d := anyScope(s.a), pick(s.b, "ada", "bob", "Ada"), pick(s.c, machineTTL...)
+	scope, holder, d := anyScope(s.a), pick(s.b, "ada", "bob", "Ada"), max(pick(s.c, machineTTL...), m.least)
 	m.say("%s acquires %s for %s", holder, scope, d)
 	if strings.HasPrefix(scope, claims.ExternalPrefix) {
 		_, err := m.h.Backend.Acquire(m.ctx, scope, holder, d)
@@ -124,7 +132,10 @@ func (m *leaseMachine) granted1(l claims.Lease) {
 }
 
 func (m *leaseMachine) renew(s step) {
-	g, d := m.guard(s), pick(s.c, machineTTL...)
+	g, d := m.guard(s), max(pick(s.c, machineTTL...), m.least)
+	if m.late(g) {
+		return
+	}
 	if g.External() && g.Token == 0 {
 		g.Token = 1
 	}
@@ -140,6 +151,9 @@ func (m *leaseMachine) renew(s step) {
 
 func (m *leaseMachine) finish(s step, as claims.LeaseStatus) {
 	g, end := m.guard(s), m.h.Backend.Release
+	if m.late(g) {
+		return
+	}
 	if as == claims.LeaseFinished {
 		end = m.h.Backend.Finish
 	}
@@ -206,6 +220,9 @@ func (m *leaseMachine) write(s step) {
 		next = claims.Record{Key: key, Revision: 1, Attempt: 1, Scope: machineScopes[0], Claim: claims.ClaimID{1}}
 	}
 	g := m.guard(s)
+	if m.late(g) {
+		return
+	}
 	next.State, next.Sender, next.Era = pick(s.b, claims.StateOpen, claims.StatePending, claims.StateUnknown, claims.StateSucceeded), m.w.current(claims.InstancePrefix+"a"), m.w.era
 	c := pick(s.c, claims.Condition{Guard: g}, claims.Condition{Guard: g, Finisher: true}, claims.Condition{Sender: g}, claims.Condition{Dead: g}, claims.Condition{})
 	w := claims.Write{Version: have.Version, Next: next}
@@ -329,5 +346,3 @@ func (m *leaseMachine) compareLog(scope string) {
 func sameLine(a, b claims.LeaseEvent) bool {
 	return a.Guard == b.Guard && a.Event == b.Event && a.Holder == b.Holder && a.At.Store.Equal(b.At.Store) && a.At.Wall.Equal(b.At.Wall)
 }
-
-var _ = fmt.Sprint

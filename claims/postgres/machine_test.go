@@ -2,10 +2,11 @@ package postgres
 
 import (
 	"testing"
+	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims/claimstest"
 )
 
 func TestMachine(t *testing.T) {
-	claimstest.Machine(t, 10, func(t *testing.T) claimstest.Harness { return rules(t, migrated(t)) })
+	claimstest.Machine(t, claimstest.MachineConfig{Percent: 10, Least: 5 * time.Second}, func(t *testing.T) claimstest.Harness { return rules(t, migrated(t)) })
 }

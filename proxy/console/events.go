@@ -203,7 +203,7 @@ func (s *newsStream) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-make(chan int):
+		case <-s.c.closed:
 			s.write("event: draining\ndata: {}\n\n")
 			return
 		case <-s.wake:
