@@ -431,6 +431,7 @@ func review(r Record, why string) Record {
 	next := r.Clone()
 	next.State = StateReview
 	next.Review = &Review{Reason: why}
+	next.Poll = false
 	return next
 }
 

@@ -135,6 +135,7 @@ func Resolve(r Record, w Word, who, why string, now Now) (Record, error) {
 		e.Outcome = Succeeded
 		next.resolve(Succeeded, proofOperator)
 		next.State, next.Review = StateSucceeded, nil
+		next.paid("")
 		if next.Answer != nil && !next.answered(Succeeded) {
 			next.Answer = next.successAnswer() // the kept answer said something else
 		}

@@ -15,7 +15,7 @@ import (
 func meaning(in Inbound) string {
 	header := func(name string) (all []string) {
 		for _, f := range in.Header {
-			if strings.ToLower(f.Name) == strings.ToLower(name) {
+			if strings.EqualFold(f.Name, name) {
 				all = append(all, strings.Trim(f.Value, " \t"))
 			}
 		}
@@ -47,13 +47,13 @@ func meaning(in Inbound) string {
 func formMeaning(raw string) (string, bool) {
 	type nv struct{ name, value string }
 	var all []nv
-	for _, part := range strings.Split(raw, "&") {
+	for part := range strings.SplitSeq(raw, "&") {
 		if part == "" {
 			continue
 		}
 		halves := [2]string{part, ""}
-		if i := strings.Index(part, "="); i >= 0 {
-			halves = [2]string{part[:i], part[i+1:]}
+		if before, after, ok := strings.Cut(part, "="); ok {
+			halves = [2]string{before, after}
 		}
 		for h, text := range halves {
 			var b []byte

@@ -21,6 +21,11 @@ func writeAnswer(w http.ResponseWriter, a *claims.Answer) {
 // writeFence sets the fence's own answer headers. Fence-Outcome speaks of the call, Fence-Result of this request.
 func (x *exchange) writeFence(w http.ResponseWriter) {
 	h, r := w.Header(), &x.result
+	if x.p.Shadow { // nothing is promised
+		h.Set(HeaderShadow, "would="+x.would)
+		h.Set("Proxy-Status", proxyStatus(r))
+		return
+	}
 	h.Set(HeaderOutcome, r.Outcome.String())
 	h.Set(HeaderResult, string(r.Source))
 	if r.Attempt > 0 {

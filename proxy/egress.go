@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"time"
@@ -89,7 +90,10 @@ type Outbound struct {
 	// are not passed on.
 	Header    []claims.Field
 	Body      []byte
-	HadLength bool // the app's request said a length, so an empty body is said too
+	// Rest are RestLength further bytes of the body, read while they are sent. Not for Send.
+	Rest       io.Reader
+	RestLength int64
+	HadLength  bool // the app's request said a length, so an empty body is said too
 	Fresh     bool // use a new connection
 	// AllowCloseFramed takes a body that ends with the connection for complete: only for gateways known to do that.
 	AllowCloseFramed bool

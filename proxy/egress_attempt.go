@@ -99,13 +99,36 @@ func (a *attempt) limit(ctx context.Context) error {
 
 // write passes the request on, once.
 func (a *attempt) write(head []byte) error {
-	if n := len(head) + len(a.out.Body); n <= oneWrite {
+	if n := len(head) + len(a.out.Body); n <= oneWrite && a.out.Rest == nil {
 		return a.pass(append(head, a.out.Body...))
 	}
 	if err := a.pass(head); err != nil {
 		return err
 	}
-	return a.pass(a.out.Body)
+	if err := a.pass(a.out.Body); err != nil || a.out.Rest == nil {
+		return err
+	}
+	return a.passRest()
+}
+
+// passRest passes on what is still to be read of the body. If that ends early the connection does, so that the gateway does not
+// take the next bytes for the rest.
+func (a *attempt) passRest() error {
+	buf := make([]byte, oneWrite)
+	for left := a.out.RestLength; left > 0; {
+		n, err := a.out.Rest.Read(buf[:min(left, int64(len(buf)))])
+		if n > 0 {
+			if err := a.pass(buf[:n]); err != nil {
+				return err
+			}
+			left -= int64(n)
+		}
+		if err != nil && left > 0 {
+			a.c.close()
+			return fmt.Errorf("the body ended early: %w", err)
+		}
+	}
+	return nil
 }
 
 // pass is the one place where bytes of a request leave. They count as written before Write is called: whatever it

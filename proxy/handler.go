@@ -29,8 +29,10 @@ type Config struct {
 	Breaker BreakerConfig
 	// ExternalTokens lets applications present tokens that they count themselves (Fence-External-Token).
 	ExternalTokens bool
-	Metrics        *Metrics
-	Log            *slog.Logger
+	// Shadow passes every request on, judges it beside that, and refuses nothing: it protects nothing.
+	Shadow  bool
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Proxy serves the data listeners.
@@ -144,6 +146,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, g *gateways.Gatewa
 		return
 	}
 	x.head = head
+	if p.Shadow {
+		x.shadow(w)
+		return
+	}
 	if why := disguised(r.Method, head.Fields); why != "" {
 		x.refuse(w, bad("%s", why))
 		return
@@ -199,24 +205,13 @@ type exchange struct {
 	kind            string // fenced, passed, refused
 	status          int
 	result          claims.Result
+	would           string // in shadow mode: what enforcing would have done
 }
 
 // unsafe serves a method that may move money.
 func (x *exchange) unsafe(w http.ResponseWriter) {
-	tags, err := ParseTags(x.head.Fields)
-	if err != nil {
-		x.refuse(w, asRefusal(err))
-		return
-	}
-	x.tags = tags
-	x.in = gateways.Inbound{Method: x.r.Method, Target: x.target, Header: ForwardFields(x.head)}
-	m, routed := x.gateway.Match(x.in.Method, x.in.Target)
-	x.match = m
-	limit := x.gateway.BodyLimit
-	if routed {
-		limit = m.Policy().BodyLimit
-	}
-	if ref := x.early(routed); ref != nil {
+	routed, limit, ref := x.open()
+	if ref != nil {
 		x.refuse(w, ref)
 		return
 	}
@@ -233,6 +228,22 @@ func (x *exchange) unsafe(w http.ResponseWriter) {
 	default:
 		x.fenced(w, call)
 	}
+}
+
+// open reads what the head says: tags and route, and the limit of the body that may follow.
+func (x *exchange) open() (routed bool, limit int64, ref *claims.Refusal) {
+	tags, err := ParseTags(x.head.Fields)
+	if err != nil {
+		return false, 0, asRefusal(err)
+	}
+	x.tags = tags
+	x.in = gateways.Inbound{Method: x.r.Method, Target: x.target, Header: ForwardFields(x.head)}
+	x.match, routed = x.gateway.Match(x.in.Method, x.in.Target)
+	limit = x.gateway.BodyLimit
+	if routed {
+		limit = x.match.Policy().BodyLimit
+	}
+	return routed, limit, x.early(routed)
 }
 
 // early refuses what can be refused before the body is asked for (Expect: 100-continue).
@@ -399,6 +410,9 @@ func (x *exchange) fenced(w http.ResponseWriter, c claims.Call) {
 func (x *exchange) refuse(w http.ResponseWriter, ref *claims.Refusal) {
 	x.kind = "refused"
 	x.result = claims.Result{Refusal: ref, Outcome: ref.Outcome, Source: claims.SourceRefused}
+	if x.p.Shadow && x.would == "" {
+		x.would = claims.Would{What: claims.WouldRefuse, Reason: ref.Reason}.String()
+	}
 	x.writeFence(w)
 	x.status = StatusOf(ref.Reason, x.gateway)
 	WriteProblem(w, ref, x.gateway)

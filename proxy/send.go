@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -60,20 +61,30 @@ func (x *exchange) pass(w http.ResponseWriter, body []byte) {
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.gateway.AttemptTimeout)
 	defer cancel()
 	sw := &statusWriter{ResponseWriter: w}
-	err := x.p.Egress[x.gateway.Name].Stream(ctx, Outbound{
-		Method: x.r.Method, Target: x.target, Host: x.host(), Header: ForwardFields(x.head), Body: body,
+	x.passed(w, x.stream(ctx, sw, body, nil, 0), sw.status)
+}
+
+// stream sends a request on as it came. rest are further bytes of the body, of a known length.
+func (x *exchange) stream(ctx context.Context, w http.ResponseWriter, body []byte, rest io.Reader, restLength int64) error {
+	return x.p.Egress[x.gateway.Name].Stream(ctx, Outbound{
+		Method: x.r.Method, Target: x.target, Host: x.host(), Header: ForwardFields(x.head), Body: body, Rest: rest, RestLength: restLength,
 		HadLength: x.head.HasCL || x.head.HasTE,
-	}, sw)
-	x.status = sw.status
-	if err == nil || sw.status != 0 {
+	}, w)
+}
+
+// passed answers where no answer of the gateway could be passed on.
+func (x *exchange) passed(w http.ResponseWriter, err error, status int) {
+	x.status = status
+	if err == nil || status != 0 {
 		return
 	}
 	ref := &claims.Refusal{Reason: claims.NotSent, Detail: "the gateway could not be reached", Outcome: claims.Unknown}
 	if e, ok := errors.AsType[*SendError](err); ok && e.Wrote {
 		ref = &claims.Refusal{Reason: claims.InDoubt, Detail: "the gateway did not answer this unfenced request"}
 	}
+	kind := x.kind
 	x.refuse(w, ref)
-	x.kind = "passed"
+	x.kind = kind
 }
 
 // statusWriter remembers what was answered.

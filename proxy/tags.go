@@ -27,6 +27,7 @@ const (
 	HeaderAttempt = "Fence-Attempt"
 	HeaderCall    = "Fence-Call"
 	HeaderLease   = "Fence-Lease"
+	HeaderShadow  = "Fence-Shadow" // in shadow mode, instead of all others
 )
 
 // Tags are what an app says to the fence.

@@ -58,9 +58,9 @@ func wireRequest(base *url.URL, out *Outbound) ([]byte, error) {
 		b = append(b, f.Value...)
 		b = append(b, "\r\n"...)
 	}
-	if len(out.Body) > 0 || out.HadLength || wantsLength(out.Method) {
+	if n := int64(len(out.Body)) + out.RestLength; n > 0 || out.HadLength || wantsLength(out.Method) {
 		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, int64(len(out.Body)), 10)
+		b = strconv.AppendInt(b, n, 10)
 		b = append(b, "\r\n"...)
 	}
 	return append(b, "\r\n"...), nil

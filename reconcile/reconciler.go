@@ -193,6 +193,7 @@ func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
 		return out
 	}
 	out.Finding, out.Looked = r.look(ctx, g, v)
+	out.Finding.Answer = g.KeepFor(rec.Facts.Route, out.Finding.Answer)
 	if out.Kind == claims.Missed || out.Kind == claims.FoundFailed {
 		if why := r.elsewhere(g, rec); why != "" {
 			out.Finding, out.Looked = claims.Finding{Reason: why}, false // another process may know better

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
@@ -30,7 +29,8 @@ func (r sqlRule) problems(t *testing.T, s *shop) (found []string) {
 	c := &sqlCase{t: t, shop: s}
 	defer func() {
 		for _, o := range c.sessions {
-			o.conn.Close(context.WithoutCancel(t.Context()))
+			o.exec("ROLLBACK") //nolint:errcheck // where none is open
+			o.conn.Release()
 		}
 		if r := recover(); r != nil && r != any(c) {
 			panic(r)
@@ -68,12 +68,12 @@ func (c *sqlCase) rowsAre(want ...string) {
 // session is one connection of the application, with the SQL functions alone.
 type session struct {
 	c    *sqlCase
-	conn *pgx.Conn
+	conn *pgxpool.Conn
 }
 
 func (c *sqlCase) session() *session {
 	c.t.Helper()
-	conn, err := pgx.Connect(c.t.Context(), c.cfg.URL)
+	conn, err := c.pool.Acquire(c.t.Context())
 	ok(c.t, err)
 	s := &session{c, conn}
 	c.sessions = append(c.sessions, s)
@@ -166,7 +166,7 @@ func (s *session) later(f func()) (wait func()) {
 		}
 		var waits bool
 		ok(s.c.t, s.c.pool.QueryRow(s.c.t.Context(), `SELECT coalesce(wait_event_type = 'Lock', false) FROM pg_stat_activity WHERE pid = $1`,
-			s.conn.PgConn().PID()).Scan(&waits))
+			s.conn.Conn().PgConn().PID()).Scan(&waits))
 		return waits
 	})
 	return func() { <-done }

@@ -201,7 +201,7 @@ func TestPruneEffects(t *testing.T) {
 	ok(t, err)
 	defer tx.Rollback(t.Context()) //nolint:errcheck // over
 	_, _, err = s.Once(t.Context(), tx, charge(g, "running"), func(ctx context.Context, tx pgx.Tx) ([]byte, error) {
-		alter(t, s.cfg, `UPDATE {schema}.effects SET created = 1 WHERE effect_key <> 'c'`)
+		s.change(t, `UPDATE {schema}.effects SET created = 1 WHERE effect_key <> 'c'`)
 		for _, want := range []int{1, 1, 0} {
 			if n, err := s.store.PruneEffects(ctx, time.Now().Add(-time.Hour), 1); err != nil || n != want {
 				t.Errorf("pruned %d, %v; want %d", n, err, want)
@@ -214,7 +214,7 @@ func TestPruneEffects(t *testing.T) {
 	if do("a") || do("b") || !do("c") || !do("running") {
 		t.Error("the wrong ones were pruned")
 	}
-	alter(t, s.cfg, `UPDATE {schema}.effects SET created = 1`)
+	s.change(t, `UPDATE {schema}.effects SET created = 1`)
 	if n, err := s.store.PruneEffects(t.Context(), time.Now(), 100); err != nil || n != 4 {
 		t.Errorf("pruned %d, %v", n, err)
 	}

@@ -56,6 +56,9 @@ func migrations() ([]migration, error) {
 		if err != nil || n != len(all)+1 {
 			return nil, fmt.Errorf("migration %s is not number %d", base, len(all)+1)
 		}
+		if needs[n] == 0 {
+			return nil, fmt.Errorf("migration %s does not say which version can go on with it", base)
+		}
 		all = append(all, migration{n, base, string(text)})
 	}
 	return all, nil

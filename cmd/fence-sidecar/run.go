@@ -116,7 +116,7 @@ func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logg
 	s.reconciler = reconcile.New(reconcile.Config{
 		Store: store, Realm: store.Realm(), Gateways: s.registry, Tenants: c.Tenants, Links: links, GiveUp: s.fence.GiveUpOwn, Log: log,
 		Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
-		Verdict: m.verdict, Settled: m.settled,
+		Verdict: m.verdict, Settled: func(r claims.Record) { m.settled(r); s.console.Nudge() },
 	})
 	if s.events, err = s.deliverer(); err != nil {
 		return nil, err

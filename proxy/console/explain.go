@@ -32,7 +32,7 @@ func Explain(v claims.View, reg *gateways.Registry, attempts int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of tenant %s is %s (revision %d).\n", Printable(r.Key.Call), Printable(r.Key.Tenant), r.State, r.Revision)
 	fmt.Fprintf(&b, "%s %s, account %s, gateway key %s, reference %s.\n", r.Facts.Gateway, r.Facts.Route, Printable(r.Facts.Account),
-		r.Facts.GatewayKey, r.Facts.Reference)
+		Printable(r.Facts.GatewayKey), Printable(r.Facts.Reference))
 	if r.Payment != "" {
 		fmt.Fprintf(&b, "The money is %s.\n", r.Payment)
 	}

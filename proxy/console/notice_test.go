@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
 func (k *kit) wantHeard(r reply, result string) {
@@ -149,4 +150,33 @@ func TestEvidence_perhapsApplied(t *testing.T) {
 	if rec := k.record("b"); rec.Version != 2 {
 		t.Errorf("%+v", rec)
 	}
+}
+
+// Of the settling times that the record has and that is configured now, the longer one counts: for a word and for a notice.
+func TestSettlingTime(t *testing.T) {
+	var stripe *gateways.Gateway
+	for _, g := range gateways.Builtin() {
+		if g.Name == "stripe" {
+			stripe = g
+		}
+	}
+	reg, err := gateways.NewRegistry(stripe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := stripe.Routes[0].Name
+	after := stripe.LookupRules(route).SettleAfter
+	k := newKit(t, operated, func(c *Config) { c.Gateways = reg })
+	of := func(r *claims.Record) {
+		r.Facts.Gateway, r.Facts.Route, r.Facts.SettleAfter = "stripe", route, time.Second
+	}
+	k.call("doubt", claims.StateUnknown, of)
+	k.call("review", claims.StateReview, of)
+	k.clock.Advance(10*time.Second + after - 1)
+	const body = `{"id":"1","outcome":"not-executed"}`
+	k.wants(k.tell("evidence", adaToken, body, "key", "doubt"), 409, "notice-early")
+	k.wants(k.tell("resolve", adaToken, word(1, "not-executed", "w"), "key", "review"), 409, "not-resolvable")
+	k.clock.Advance(1)
+	k.wantHeard(k.tell("evidence", adaToken, body, "key", "doubt"), "taken")
+	k.wants(k.tell("resolve", adaToken, word(1, "not-executed", "w"), "key", "review"), 200, "")
 }
