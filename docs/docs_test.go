@@ -133,7 +133,7 @@ func TestProblemTypesAreDocumented(t *testing.T) {
 func TestHeadersAreDocumented(t *testing.T) {
 	text := read(t, "http.md")
 	in := []string{proxy.HeaderKey, proxy.HeaderToken, proxy.HeaderExternal, proxy.HeaderTenant, proxy.HeaderRevision, proxy.HeaderUndo, proxy.HeaderTimeout, "Prefer"}
-	out := []string{proxy.HeaderOutcome, proxy.HeaderResult, proxy.HeaderAttempt, proxy.HeaderCall, proxy.HeaderLease, "Proxy-Status", "Retry-After"}
+	out := []string{proxy.HeaderOutcome, proxy.HeaderResult, proxy.HeaderAttempt, proxy.HeaderCall, proxy.HeaderLease, proxy.HeaderShadow, "Proxy-Status", "Retry-After"}
 	for _, p := range differences(in, keys(rows(t, section(t, text, "## Request headers")))) {
 		t.Error(p)
 	}

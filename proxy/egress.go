@@ -88,13 +88,13 @@ type Outbound struct {
 	Host   string // Host line; "": the host of Base
 	// Header has the lines in order, case kept. Lines that belong to a connection, and Host, Content-Length and Expect,
 	// are not passed on.
-	Header    []claims.Field
-	Body      []byte
+	Header []claims.Field
+	Body   []byte
 	// Rest are RestLength further bytes of the body, read while they are sent. Not for Send.
 	Rest       io.Reader
 	RestLength int64
 	HadLength  bool // the app's request said a length, so an empty body is said too
-	Fresh     bool // use a new connection
+	Fresh      bool // use a new connection
 	// AllowCloseFramed takes a body that ends with the connection for complete: only for gateways known to do that.
 	AllowCloseFramed bool
 	AnswerLimit      int64 // bytes; 0: the Egress's

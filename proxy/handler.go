@@ -206,6 +206,7 @@ type exchange struct {
 	status          int
 	result          claims.Result
 	would           string // in shadow mode: what enforcing would have done
+	repeat          string // in shadow mode: what the gateway made of a request that enforcing would have replayed
 }
 
 // unsafe serves a method that may move money.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
 )
 
 // log writes the request's one canonical line and counts it. It holds no body, header, query or key material: the call
@@ -11,7 +13,7 @@ import (
 func (x *exchange) log() {
 	x.p.Metrics.done(x)
 	level := slog.LevelInfo
-	if x.kind == "passed" {
+	if x.kind == "passed" || x.would == claims.WouldPass {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
@@ -25,7 +27,12 @@ func (x *exchange) log() {
 		attrs = append(attrs, slog.String("route", x.match.Route.Name))
 	}
 	r := &x.result
-	if x.callKey != "" {
+	if x.p.Shadow {
+		attrs = append(attrs, slog.String("would", x.would), slog.String("repeat", x.repeat))
+		if x.callKey != "" {
+			attrs = append(attrs, slog.String("tenant", x.tenant), slog.String("call", x.callKey))
+		}
+	} else if x.callKey != "" {
 		attrs = append(attrs, slog.String("tenant", x.tenant), slog.String("call", x.callKey), slog.Int("revision", x.tags.Revision),
 			slog.Int("attempt", r.Attempt), slog.Int("sends", r.Sends), slog.String("state", string(r.State)),
 			slog.String("outcome", r.Outcome.String()), slog.String("result", string(r.Source)), slog.String("lease", r.Lease))

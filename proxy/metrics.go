@@ -20,6 +20,8 @@ type Metrics struct {
 	noToken  *prometheus.CounterVec
 	external *prometheus.CounterVec
 	state    *prometheus.GaugeVec
+	shadow   *prometheus.CounterVec
+	repeats  *prometheus.CounterVec
 }
 
 // NewMetrics registers the proxy's metrics.
@@ -51,6 +53,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "fence_breaker_state", Help: "The gateway's circuit breaker: 0 closed, 1 half-open, 2 open.",
 		}, []string{"gateway"}),
 	}
+	m.shadow = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fence_shadow_requests_total", Help: "Requests that passed in shadow mode, by what enforcing would have done.",
+	}, []string{"gateway", "would"})
+	m.repeats = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fence_shadow_repeats_total", Help: "Requests in shadow mode that enforcing would have replayed, by what the gateway made of them.",
+	}, []string{"gateway", "answer"})
+	reg.MustRegister(m.shadow, m.repeats)
 	reg.MustRegister(m.calls, m.seconds, m.attempts, m.refusals, m.unfenced, m.noToken, m.external, m.state)
 	return m
 }
@@ -86,6 +95,12 @@ func (m *Metrics) done(x *exchange) {
 	}
 	if x.match.Route != nil {
 		route = x.match.Route.Name
+	}
+	if x.p.Shadow {
+		m.shadow.WithLabelValues(gateway, x.would).Inc()
+		if x.repeat != "" {
+			m.repeats.WithLabelValues(gateway, x.repeat).Inc()
+		}
 	}
 	switch x.kind {
 	case "passed":

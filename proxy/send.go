@@ -68,7 +68,7 @@ func (x *exchange) pass(w http.ResponseWriter, body []byte) {
 func (x *exchange) stream(ctx context.Context, w http.ResponseWriter, body []byte, rest io.Reader, restLength int64) error {
 	return x.p.Egress[x.gateway.Name].Stream(ctx, Outbound{
 		Method: x.r.Method, Target: x.target, Host: x.host(), Header: ForwardFields(x.head), Body: body, Rest: rest, RestLength: restLength,
-		HadLength: x.head.HasCL || x.head.HasTE,
+		HadLength: x.head.HasCL || x.head.HasTE, AllowCloseFramed: x.p.Shadow, // as without us
 	}, w)
 }
 

@@ -116,7 +116,9 @@ type violation struct{ rule, detail string }
 // log is the trace of one case.
 type trace struct{ lines []string }
 
-func (l *trace) say(format string, args ...any) { l.lines = append(l.lines, fmt.Sprintf(format, args...)) }
+func (l *trace) say(format string, args ...any) {
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
+}
 
 // add writes to the end of the last line.
 func (l *trace) add(format string, args ...any) {
@@ -158,4 +160,3 @@ func deal[M any](of []weighted[M], kind int) func(M, step) {
 	}
 	return of[len(of)-1].do
 }
-

@@ -12,11 +12,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
 // Config is the one configuration file. Every field is in docs/configuration.md; a test compares the two.
 type Config struct {
+	// Mode is enforce or shadow.
+	Mode  string      `yaml:"mode"`
 	Store StoreConfig `yaml:"store"`
 	// Keys is where the key set is; none: the store's own.
 	Keys    gateways.Secret `yaml:"keys"`
@@ -108,6 +111,7 @@ type RouteConfig struct {
 // defaults is what holds where the file says nothing.
 func defaults() Config {
 	return Config{
+		Mode:           modeEnforce,
 		Store:          StoreConfig{Kind: storeSQLite, Schema: "fence", Connections: 6, Failover: failoverSynchronous},
 		Listen:         ListenConfig{Any: "127.0.0.1:8181", Control: "127.0.0.1:8182", Telemetry: ":9090"},
 		Tenants:        []string{"default"},
@@ -204,6 +208,8 @@ func (c *Config) checkTimes() error {
 		}
 	}
 	switch {
+	case c.Mode != modeEnforce && c.Mode != modeShadow:
+		return c.bad("mode", c.Mode, modeEnforce+", "+modeShadow)
 	case c.ExternalTokens != externalOff && c.ExternalTokens != externalOn:
 		return c.bad("externalTokens", c.ExternalTokens, externalOff+", "+externalOn)
 	case c.Attempts < 1 || c.Attempts > 20:
@@ -223,6 +229,9 @@ func (c *Config) checkTenants() error {
 	for i, t := range c.Tenants {
 		if err := checkTenant(t); err != nil {
 			return c.bad("tenants", t, err.Error())
+		}
+		if strings.HasPrefix(t, claims.ShadowPrefix) || c.Mode == modeShadow && len(claims.ShadowPrefix+t) > claims.MaxKey {
+			return c.bad("tenants", t, fmt.Sprintf("no tenant that begins with %s, nor in mode shadow one of over %d bytes", claims.ShadowPrefix, claims.MaxKey-len(claims.ShadowPrefix)))
 		}
 		if slices.Contains(c.Tenants[:i], t) {
 			return c.bad("tenants", t, "each tenant once")

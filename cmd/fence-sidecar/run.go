@@ -124,7 +124,7 @@ func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logg
 	s.proxy, err = proxy.New(proxy.Config{
 		Fence: s.fence, Realm: store.Realm(), Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
 		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
-		ExternalTokens: c.ExternalTokens == externalOn, Metrics: proxy.NewMetrics(s.metrics), Log: log,
+		ExternalTokens: c.ExternalTokens == externalOn, Shadow: c.Mode == modeShadow, Metrics: proxy.NewMetrics(s.metrics), Log: log,
 	})
 	if c.ExternalTokens == externalOn {
 		log.Warn("external tokens are served: the store cannot see a hand-over made elsewhere, so that an earlier holder may still charge (A2)", "setting", "externalTokens: "+externalOn)
@@ -188,6 +188,7 @@ func (s *sidecar) serve(ctx context.Context) error {
 		workers.Go(func() { s.events.Run(work) })
 	}
 	workers.Go(func() { s.probeLinks(work) })
+	workers.Go(func() { s.warnShadow(work) })
 	select {
 	case <-ctx.Done():
 	case err = <-errs:
@@ -285,7 +286,7 @@ func (s *sidecar) listen() (ls []listening, err error) {
 		if err != nil {
 			return fmt.Errorf("listen for %s: %w", name, err)
 		}
-		ls = append(ls, listening{name, proxy.Listen(l, 0), proxy.NewServer(h, proxy.ServerConfig{Log: s.log})})
+		ls = append(ls, listening{name, proxy.Listen(l, 0), proxy.NewServer(s.withCalls(h), proxy.ServerConfig{Log: s.log})})
 		return nil
 	}
 	if a := s.cfg.Listen.Any; a != "" {
@@ -316,6 +317,18 @@ func (s *sidecar) listen() (ls []listening, err error) {
 		ls = append(ls, listening{"control", l, ownServer(s.console.Handler(), s.log)})
 	}
 	return ls, nil
+}
+
+// withCalls serves how a call stands beside the calls themselves, for applications that know a data listener only.
+func (s *sidecar) withCalls(data http.Handler) http.Handler {
+	byKey := s.console.CallByKey()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == console.CallByKeyPath {
+			byKey.ServeHTTP(w, r)
+			return
+		}
+		data.ServeHTTP(w, r)
+	})
 }
 
 // removeStale removes a Unix socket that a killed process left; one that is served is left alone.

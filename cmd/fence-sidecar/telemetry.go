@@ -80,6 +80,14 @@ func registerInstance(r *prometheus.Registry, s *sidecar) {
 		}, func() float64 { return float64(s.fence.InFlight()) }),
 		&doubtCollector{s: s},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fence_shadow_mode", Help: "1 where the process runs in shadow mode: it refuses nothing and protects nothing.",
+		}, func() float64 {
+			if s.cfg.Mode == modeShadow {
+				return 1
+			}
+			return 0
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fence_external_tokens_enabled", Help: "1 where applications may present tokens of their own, without double-charge protection.",
 		}, func() float64 {
 			if s.cfg.ExternalTokens == externalOn {
