@@ -29,11 +29,17 @@ func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) c
 		if ex.Err != nil {
 			s.Detail = ex.Err.Error()
 		}
+		x.unanswered(&ex)
 		return s
 	}
 	s := classified(x.gateway.Classify(x.match.Route.Name, ex.Answer), ex.Answer)
 	s.Error = x.gateway.IsError(ex.Answer)
 	return s
+}
+
+// unanswered says why an attempt has no answer. These errors name addresses and what came from there, nothing of the request.
+func (x *exchange) unanswered(ex *Exchange) {
+	x.p.Log.Info("attempt without an answer", "gateway", x.gateway.Name, "cause", ex.Cause, "wrote", ex.Wrote, "error", ex.Err)
 }
 
 // classified puts the gateway's answer table and the sender's words together.

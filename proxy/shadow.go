@@ -129,6 +129,7 @@ func (x *exchange) shadowBody(w http.ResponseWriter, limit int64) (body []byte, 
 // outcome is what came of the request, for the record and for the breaker.
 func (x *exchange) outcome(sw *shadowWriter, err error) claims.Sent {
 	if e, ok := errors.AsType[*SendError](err); ok {
+		x.unanswered(&Exchange{Cause: e.Cause, Wrote: e.Wrote, Err: e.Err})
 		return claims.Sent{Unsent: !e.Wrote, Local: e.Cause == CauseRequest, Cause: e.Cause}
 	}
 	if sw.cut || x.match.Route == nil {
