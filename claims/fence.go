@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,8 @@ type Config struct {
 	// Twin is told of a call that is claimed for the first time while another one with the very same request is in doubt in this
 	// process; nil: nobody is.
 	Twin func(call, inDoubt Key)
+	// Happened is called when an event was written; nil: nobody waits for it.
+	Happened func()
 	// StoreTimeout bounds one store request. Default 5 s.
 	StoreTimeout time.Duration
 }
@@ -275,5 +278,9 @@ func (f *Fence) get(ctx context.Context, k Key, g Guard) (View, error) {
 func (f *Fence) swap(ctx context.Context, c Condition, w ...Write) (Swapped, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.StoreTimeout)
 	defer cancel()
-	return f.Store.Swap(ctx, c, w...)
+	sw, err := f.Store.Swap(ctx, c, w...)
+	if err == nil && f.Happened != nil && slices.ContainsFunc(w, func(w Write) bool { return w.Event != nil }) {
+		f.Happened()
+	}
+	return sw, err
 }

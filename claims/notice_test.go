@@ -89,6 +89,12 @@ func TestNotice(t *testing.T) {
 		{"a failure of one of two attempts that is not named", twice, never, later, HeardNoted, StateUnknown},
 		{"a failure of the first of two", twice, Noticed{Outcome: NotExecuted, Attempt: 1}, later, HeardNoted, StateUnknown},
 		{"a failure of an earlier revision", secondRevision, Noticed{Outcome: Declined, Reference: "ref"}, later, HeardNoted, StateUnknown},
+		{"a failure of an earlier revision, at once", secondRevision, Noticed{Outcome: Declined, Reference: "ref"}, t0, HeardNoted, StateUnknown},
+		{"a failure of an earlier revision of a success", func(t *testing.T) *build {
+			b := secondRevision(t)
+			b.r.State = StateSucceeded
+			return b
+		}, Noticed{Outcome: Declined, Reference: "ref"}, t0, HeardNoted, StateSucceeded},
 		{"a failure in review", inReview, denied, at(100 * time.Hour), HeardNoted, StateReview},
 		{"declined again", func(t *testing.T) *build { return fresh(t).claim(t0).settle(t0, no) }, denied, t0, HeardBefore, StateDeclined},
 		{"not executed again", func(t *testing.T) *build { return fresh(t).claim(t0).settle(t0, unsent) }, never, t0, HeardBefore, StateOpen},
@@ -171,6 +177,15 @@ func TestNoticesOfSeveralAttempts(t *testing.T) {
 	b.want(StateUnknown).wantOutcomes(NotExecuted, Unknown)
 	b.hear(later, Noticed{ID: "f", Outcome: NotExecuted, Attempt: 2})
 	b.want(StateOpen).wantOutcomes(NotExecuted, NotExecuted)
+}
+
+// A failure of an attempt that has its proof changes nothing of what is kept.
+func TestNoticeOfAProvedAttempt(t *testing.T) {
+	b := fresh(t).claim(t0).settle(t0, slowDown).claim(t0).settle(t0, lostWord)
+	if h, _, err := b.hear(later, Noticed{Outcome: Declined, Attempt: 1}); h != HeardNoted || err != nil {
+		t.Errorf("heard as %s, %v", h, err)
+	}
+	b.want(StateUnknown).wantAnswer("slow down").wantOutcomes(NotExecuted, Unknown)
 }
 
 // The money moves forward only, in whatever order the notices come, and each counts once.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -191,6 +192,28 @@ func (k *keyed) hasty(name string) {
 	k.write(name+".json", string(b))
 }
 
+// half takes the answer keys of a sidecar's file back to the operator's, so that only fingerprints are made with younger ones.
+func (k *keyed) half(name string) {
+	k.t.Helper()
+	parts := func(file string) (m map[string]json.RawMessage) {
+		b, err := os.ReadFile(filepath.Join(k.dir, file))
+		if err == nil {
+			err = json.Unmarshal(b, &m)
+		}
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		return m
+	}
+	m := parts(name + ".json")
+	m[keys.Answers] = parts(operators)[keys.Answers]
+	b, err := json.Marshal(m)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.write(name+".json", string(b))
+}
+
 // refusedStart runs a sidecar that must not start, and returns what it says.
 func (k *keyed) refusedStart() string {
 	k.t.Helper()
@@ -255,10 +278,37 @@ func TestKeys_unreadable(t *testing.T) {
 		k.agree(b)
 		k.charge("two", a)
 		k.agree(b)
-		if n := a.metric(`fence_refusals_total{gateway="stripe",reason="unreadable"}`); n != "" && n != "3" {
+		// B goes on when it has lost its lease for a while: A's old file is no reason to stop it
+		b.stop()
+		b.leaseOver()
+		b.resume()
+		eventually(t, "B serves again", func() bool { code, _ := b.get("/readyz"); return code == 200 })
+		k.charge("three", b)
+		k.agree(b)
+		if n := a.metric(`fence_refusals_total{gateway="stripe",reason="unreadable"}`); n != "3" {
 			t.Errorf("%s refusals are counted, want 3", n)
 		}
 	})
+}
+
+// TestKeys_unreadableFingerprint: the same of a record of which all but the fingerprint can be read.
+func TestKeys_unreadableFingerprint(t *testing.T) {
+	k := newKeyed(t, database{})
+	k.fresh()
+	k.hand("a")
+	k.hasty("b")
+	k.half("b")
+	k.with("b")
+	b := k.start("B")
+	k.charge("one", b)
+	k.with("a")
+	a := k.start("A")
+	other := named("one")
+	other.body = strings.Replace(other.body, "4990", "4991", 1)
+	for _, r := range []request{named("one"), other} {
+		send(a.at("stripe"), r).want(t, 503, "unreadable")
+	}
+	k.agree(b)
 }
 
 // TestKeys_configuredLater: sidecars that have served with the store's own keys get a configured set without a pause: it begins

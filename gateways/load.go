@@ -190,7 +190,7 @@ func plainName(s string) string {
 }
 
 // secretPath is where a secret may stand by mistake: there no error shows the value.
-var secretPath = regexp.MustCompile(`(?i)(credential|clientKey|lookupHeaders)`)
+var secretPath = regexp.MustCompile(`(?i)(credential|clientKey|lookupHeaders|secrets?\b|\btoken\b|^keys\b)`)
 
 func wrong(path string, v any, allowed string) error {
 	s := flat(fmt.Sprint(v))

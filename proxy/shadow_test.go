@@ -24,9 +24,9 @@ import (
 // sick is a store that can be away or hang.
 type sick struct {
 	claims.Store
-	mu    sync.Mutex
-	how   string
-	calls int
+	mu   sync.Mutex
+	how  string
+	wake chan struct{} // ends deafness
 }
 
 func (s *sick) be(how string) { s.mu.Lock(); s.how = how; s.mu.Unlock() }
@@ -34,7 +34,6 @@ func (s *sick) be(how string) { s.mu.Lock(); s.how = how; s.mu.Unlock() }
 func (s *sick) ail(ctx context.Context) error {
 	s.mu.Lock()
 	how := s.how
-	s.calls++
 	s.mu.Unlock()
 	switch how {
 	case "away":
@@ -42,6 +41,9 @@ func (s *sick) ail(ctx context.Context) error {
 	case "hangs":
 		<-ctx.Done()
 		return ctx.Err()
+	case "deaf": // also to its context
+		<-s.wake
+		return io.ErrUnexpectedEOF
 	}
 	return nil
 }
@@ -92,7 +94,7 @@ routes:
 func newShade(t *testing.T, answer func(*wireCall) bool) *shade {
 	t.Helper()
 	s := &shade{t: t, gw: newWireGateway(t, answer), mem: memory.New(memory.Config{}), reg: prometheus.NewRegistry()}
-	s.store = &sick{Store: s.mem}
+	s.store = &sick{Store: s.mem, wake: make(chan struct{})}
 	g, err := gateways.Load(fmt.Appendf(nil, shadeFile, s.gw.url()), "acme.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +220,9 @@ func TestShadowRefusesNothing(t *testing.T) {
 		do         func(s *shade) string
 	}{
 		{"first", "send", func(s *shade) string { return s.would(post("/pay", "a", key)) }},
-		{"safe method", "pass", func(s *shade) string { return s.would("GET /pay?x=%2F HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n") }},
+		{"safe method", "pass", func(s *shade) string {
+			return s.would("GET /pay?x=%2F HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n")
+		}},
 		{"untagged", "refused:untagged", func(s *shade) string { return s.would(post("/pay", "a")) }},
 		{"no call key", "refused:no-call-key", func(s *shade) string { return s.would(post("/pay", "a", "Fence-Timeout: 3")) }},
 		{"header twice", "refused:bad-request", func(s *shade) string { return s.would(post("/pay", "a", key, key)) }},
@@ -256,8 +260,10 @@ func TestShadowRefusesNothing(t *testing.T) {
 			return s.would(post("/pay", "a", key, "Fence-Token: "+l.Guard.String()))
 		}},
 		{"store away", "undecided", func(s *shade) string { s.store.be("away"); return s.would(post("/pay", "a", key)) }},
-		{"store hangs", "undecided", func(s *shade) string {
-			s.store.be("hangs")
+		{"store hangs", "undecided", func(s *shade) string { s.store.be("hangs"); return s.would(post("/pay", "a", key)) }},
+		{"store does not come back", "undecided", func(s *shade) string {
+			s.store.be("deaf")
+			defer close(s.store.wake)
 			began := time.Now()
 			w := s.would(post("/pay", "a", key))
 			if took := time.Since(began); took > 10*time.Second {
@@ -309,6 +315,10 @@ func TestShadowSeesDoubt(t *testing.T) {
 		first <- resp.Header.Get(HeaderShadow)
 	}()
 	wireEventually(t, "the first request is in flight", func() bool { return len(s.gw.sends("")) == 1 })
+	wireEventually(t, "the shadow of the first is there", func() bool {
+		rs, err := s.mem.List(t.Context(), "", nil, 10)
+		return err == nil && len(rs) == 1 && !rs[0].State.Unsettled()
+	})
 	go func() { time.Sleep(50 * time.Millisecond); close(hold) }()
 	if got := s.would(post("/pay", "slow", "Fence-Key: slow")); got != "refused:in-flight" {
 		t.Errorf("a twin in flight: would=%s", got)
@@ -354,7 +364,7 @@ func TestShadowCountsRepeats(t *testing.T) {
 	s.would(post("/pay", "a", "Fence-Key: k"))
 	s.settled()
 	want := map[string]float64{
-		"fence_shadow_repeats_total acme executed": 2, "fence_shadow_repeats_total acme replayed": 1,
+		"fence_shadow_repeats_total executed acme": 2, "fence_shadow_repeats_total replayed acme": 1,
 		"fence_shadow_requests_total acme replay": 3, "fence_shadow_requests_total acme send": 1,
 	}
 	wireEventually(t, "the counts are there", func() bool { return len(seriesOf(t, s.reg, "fence_shadow_")) == len(want) })

@@ -205,9 +205,8 @@ func (m *callMachine) begin(p *process, i int, s step) *job {
 	scope := claims.ScopeKey(key.Tenant, pick(s.b, "1", "1", "1", "2"))
 	j := &job{p: p}
 	has := m.recs[key]
-	rev := max(has.Revision, 1)
-	q := claims.Request{Key: key, Revision: pick(s.b/4, rev, rev, rev, rev+1, rev+1, max(rev-1, 1), rev+2), Facts: m.gateway.facts(), Policy: m.gateway.policy()}
-	if s.c%3 == 0 && has.Exists() || s.c%29 == 0 {
+	q := claims.Request{Key: key, Revision: m.revision(has, s.b/4), Facts: m.gateway.facts(), Policy: m.gateway.policy()}
+	if s.c%5 == 0 && has.Exists() || s.c%29 == 1 {
 		u := pick(s.b, undoKeys...)
 		j.target = key
 		q.Key, q.Undoes, q.Part, q.Revision = claims.Key{Tenant: key.Tenant, Call: u.call + " " + key.Call}, key.Call, u.part, 1
@@ -217,7 +216,7 @@ func (m *callMachine) begin(p *process, i int, s step) *job {
 	}
 	q.Facts.GatewayKey = fmt.Sprintf("%s#%d", q.Key, q.Revision)
 	q.Facts.Reference = q.Facts.GatewayKey
-	q.Canonical, q.CanonicalVersion = fmt.Appendf(nil, "%s %d %s", q.Key, q.Revision, pick(s.c, "", "", "", "", "", "", "", "", "", "", "other")), 1
+	q.Canonical, q.CanonicalVersion = fmt.Appendf(nil, "%s %d %s", q.Key, q.Revision, pick(s.c/8, "", "", "", "", "", "", "", "other")), 1
 	if own := m.recs[q.Key].Scope; own != "" && s.b%11 != 0 {
 		scope = own
 	}
@@ -242,6 +241,15 @@ func (m *callMachine) begin(p *process, i int, s step) *job {
 	}
 	m.say("%s begins under %s%s", j.name, q.Guard, what)
 	return j
+}
+
+// revision is the call's, or the next one where that is allowed, or one out of turn.
+func (m *callMachine) revision(r claims.Record, n int) int {
+	rev := max(r.Revision, 1)
+	if rev < 3 && (r.State == claims.StateDeclined || r.State == claims.StateOpen) {
+		return pick(n, rev, rev, rev+1)
+	}
+	return pick(n, rev, rev, rev, rev, rev, rev, rev, rev, rev, rev, rev, rev, rev+1, rev+1, max(rev-1, 1), rev+2)
 }
 
 // decide reads and decides; what was decided is written by a later step.
@@ -359,7 +367,11 @@ func (m *callMachine) settle(j *job) {
 	switch {
 	case err == nil:
 		m.checkTold(j)
-		m.drop(j)
+		if sw.Records[0].State != claims.StateUnknown {
+			m.drop(j)
+			return
+		}
+		j.stage, j.req.Asked, j.req.Probed = fresh, false, false // the app waits, and asks again
 	case told(err) == told(claims.ErrLost):
 		j.rec = sw.Records[0]
 	default:

@@ -30,6 +30,12 @@ var moves = map[string]map[claims.State][]claims.State{
 		claims.StateReview: {claims.StateSucceeded}, claims.StateDeclined: {claims.StateReview}, claims.StateCancelled: {claims.StateReview},
 		claims.StateSucceeded: {claims.StateReview},
 	},
+	"notice": { // one that contradicts what was settled is for a person
+		claims.StatePending: {claims.StateSucceeded, claims.StateDeclined, claims.StateOpen, claims.StateUnknown},
+		claims.StateUnknown: {claims.StateSucceeded, claims.StateDeclined, claims.StateOpen},
+		claims.StateOpen:    {claims.StateSucceeded, claims.StateReview}, claims.StateReview: {claims.StateSucceeded},
+		claims.StateDeclined: {claims.StateReview}, claims.StateCancelled: {claims.StateReview}, claims.StateSucceeded: {claims.StateReview},
+	},
 	"verdict": {
 		claims.StatePending: {claims.StateSucceeded, claims.StateDeclined, claims.StateOpen, claims.StateReview, claims.StateUnknown},
 		claims.StateUnknown: {claims.StateSucceeded, claims.StateDeclined, claims.StateOpen, claims.StateReview},
@@ -165,7 +171,7 @@ func (m *callMachine) checkClaim(j *job, was claims.Record) {
 		switch {
 		case a.Outcome == claims.Unknown && (revised || !j.dec.Probe):
 			wrong("a further attempt follows proof (P3)", "%s: attempt %d is in doubt", j.name, a.Number)
-		case revised && a.Proof == "lookup" && m.w.now.Store.Sub(was.FirstStarted.Store) < keepKeys:
+		case revised && a.Outcome == claims.NotExecuted && a.Proof == "lookup" && m.w.now.Store.Sub(was.FirstStarted.Store) < keepKeys:
 			wrong("a revision after absence waits for the key's end", "%s", j.name)
 		}
 	}

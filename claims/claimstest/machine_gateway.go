@@ -23,7 +23,7 @@ type executedUndo struct {
 }
 
 type gatewayKey struct {
-	first, at, since time.Time // of the first send's claim, of the execution, of the first answer
+	first, at, since time.Time // of the first claim whose request came in, of the execution, of the first answer
 	executed, failed bool
 	stored           claims.Outcome
 }
@@ -78,11 +78,8 @@ func (g *gateway) key(name string) *gatewayKey {
 // send takes a request on its way.
 func (g *gateway) send(j *job, now time.Time) {
 	k := g.key(j.mine.Facts.GatewayKey)
-	switch claim := j.mine.Deadline.Add(-unit); {
-	case k.first.IsZero():
-		k.first = claim
-	case !g.noKeys && !now.Before(k.first.Add(keepKeys)):
-		wrong("nothing is sent past the key's retention", "%s sends %s after its first send", j.name, now.Sub(k.first))
+	if !k.first.IsZero() && !g.noKeys && !now.Before(k.first.Add(keepKeys)) {
+		wrong("nothing is sent past the key's retention", "%s sends %s after its first claim", j.name, now.Sub(k.first))
 	}
 	g.net = append(g.net, &message{job: j, rec: j.mine, target: j.target, part: j.req.Part})
 }
@@ -96,7 +93,11 @@ func (g *gateway) arrive(x *message, what int, at time.Time) (claims.Sent, strin
 	if k.stored != claims.Unknown && !g.noKeys && at.Sub(k.since) < keepKeys {
 		return answered(k.stored, true), "is replayed " + k.stored.String()
 	}
-	switch pick(what, 0, 0, 0, 0, 1, 2, 3, 4) {
+	what = pick(what, 0, 0, 0, 0, 1, 2, 3, 4)
+	if k.first.IsZero() && what != 2 { // what is refused leaves no key behind
+		k.first = x.rec.Deadline.Add(-unit)
+	}
+	switch what {
 	case 0:
 		g.execute(x, k, at)
 		return answered(claims.Succeeded, !g.noKeys), "is EXECUTED"

@@ -124,10 +124,10 @@ func (m *callMachine) tell(s step) {
 		return
 	}
 	m.say("notice of %q: %s", key.Call, n.Outcome)
-	next, changed := r, false
+	what, next, changed := "notice", r, false
 	if s.b%2 == 0 && k.executed && r.Attempt > 0 {
 		m.add(", unread")
-		next, changed = r.Clone(), true
+		what, next, changed = "evidence", r.Clone(), true
 		next.Evidence = append(next.Evidence, claims.Evidence{
 			Revision: r.Revision, Attempt: r.Attempt, Claim: r.Claim, Outcome: claims.Succeeded, Source: "notice",
 		})
@@ -135,7 +135,7 @@ func (m *callMachine) tell(s step) {
 		next, _, changed, _ = claims.Notice(m.get(key, claims.Guard{}), n)
 	}
 	if changed {
-		m.swap("evidence", claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)}) //nolint:errcheck // the gateway tells again
+		m.swap(what, claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)}) //nolint:errcheck // the gateway tells again
 	}
 }
 
@@ -251,7 +251,7 @@ func (m *callMachine) endScope(s step) {
 }
 
 func (m *callMachine) lose(s step) {
-	if m.h.Lose == nil {
+	if m.h.Lose == nil || s.a%3 != 0 {
 		return
 	}
 	q := m.h.Lose()

@@ -42,8 +42,9 @@ func ringWords(r *keys.Ring) string {
 	return fmt.Sprintf("%s signs, %s seals, %s can be read", p[0], p[1], strings.Join(r.IDs(), " "))
 }
 
-// announce tells the others what this process can read, and refuses to go on where it would write what one of them cannot
-// read. Of two that start at once the one that looks last sees the other: each says its own before it looks.
+// announce tells the others what this process can read, and refuses to start where it would write what one of them cannot
+// read. Of two that start at once the one that looks last sees the other: each says its own before it looks. One that has
+// served already goes on all the same: else one process with an old file would stop all others at their next lost lease.
 func (s *sidecar) announce(ctx context.Context, g claims.Guard) error {
 	m := claims.Member{Guard: g, Version: buildVersion(), Schema: s.cfg.schemaKnown(), Keys: s.ring.IDs()}
 	if err := s.store.Announce(ctx, m); err != nil {
@@ -57,7 +58,12 @@ func (s *sidecar) announce(ctx context.Context, g claims.Guard) error {
 		s.log.Warn("a key that another sidecar writes with cannot be read here: its calls are refused as unreadable", "key", l.Key,
 			"sidecar", holder(ctx, s.store, l.Member.Guard))
 	}
-	return readByAll(ctx, s.store, s.ring.Primaries(), g.Scope, members)
+	err = readByAll(ctx, s.store, s.ring.Primaries(), g.Scope, members)
+	if err != nil && s.health.started.Load() {
+		s.log.Warn("another sidecar perhaps cannot read what is written here", "error", err)
+		return nil
+	}
+	return err
 }
 
 // membersThatSpoke waits a little for those who have just started too: between a lease and its announcement there is one write.
@@ -65,7 +71,7 @@ func (s *sidecar) membersThatSpoke(ctx context.Context) ([]claims.Member, error)
 	for began := time.Now(); ; {
 		members, err := s.store.Members(ctx)
 		silent := slices.ContainsFunc(members, func(m claims.Member) bool { return len(m.Keys) == 0 })
-		if err != nil || !silent || time.Since(began) > 2*time.Second {
+		if err != nil || !silent || s.health.started.Load() || time.Since(began) > 2*time.Second {
 			return members, err
 		}
 		select {

@@ -45,12 +45,12 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Keys.IsZero() {
-		log.Warn("no keys are configured: the store's own are used, which lie beside what they protect (docs/keys.md)", "setting", "keys")
-	}
 	s, err := newSidecar(c, keys.Sealed(store, ring), ring, log)
 	if err != nil {
 		return err
+	}
+	if c.Keys.IsZero() {
+		log.Warn("no keys are configured: the store's own are used, which lie beside what they protect (docs/keys.md)", "setting", "keys")
 	}
 	p.serve(s.telemetry())
 	if err := p.start(c, log); err != nil {
@@ -111,6 +111,7 @@ func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logg
 		Store: store, Leases: store, Keys: ring, Instance: s.instance, Clock: claims.SystemClock, Times: times, Log: log,
 		Reconcile: func(ctx context.Context, k claims.Key) error { return s.reconciler.Inline(ctx, k) },
 		Twin:      newTwin(s.metrics, log),
+		Happened:  func() { s.console.Nudge() },
 	})
 	m := newReconcileMetrics(s.metrics)
 	s.reconciler = reconcile.New(reconcile.Config{
