@@ -11,10 +11,11 @@ import (
 )
 
 // unit is an attempt's time. A request may be executed until one unit after its attempt's deadline, an index lags one more, so
-// that the settling time is two; the gateway keeps its keys for nine.
+// that the settling time is two; the gateway keeps its keys for twelve.
 const (
 	unit     = 10 * time.Second
-	keepKeys = 9 * unit
+	keepKeys = 12 * unit
+	margin   = 3 * unit
 )
 
 // rules are the pure functions that the machine drives; a test replaces one by one that is broken.
@@ -44,6 +45,7 @@ type callMachine struct {
 	recs    map[claims.Key]claims.Record // as last written, by the model
 	events  []claims.Event
 	claimed int
+	lookup  *lookup // under way
 	least   time.Duration
 }
 
@@ -74,6 +76,7 @@ type job struct {
 	target         claims.Key // of an undo
 	stage          stage
 	dec            claims.Decision
+	decided        time.Time
 	seen, seenThen claims.Record // the call and the one that is undone, as the decision saw them
 	rec, mine      claims.Record // as last seen; as claimed
 	word           claims.Sent
@@ -269,6 +272,7 @@ func (m *callMachine) decide(j *job) {
 	m.claimed++
 	q.Claim, q.Working = claims.ClaimID{byte(m.claimed >> 8), byte(m.claimed)}, j.p.works(v.Record.Claim, j)
 	j.dec = m.rules.decide(v, *q, memory.Ring{})
+	j.decided = v.Now.Store
 	m.say("%s decides: %s", j.name, j.dec.Action)
 	m.judge(j, v)
 	switch j.dec.Action {
@@ -289,9 +293,14 @@ func (p *process) works(id claims.ClaimID, not *job) bool {
 	return slices.ContainsFunc(p.jobs[:], func(j *job) bool { return j != nil && j != not && j.stage >= pending && j.mine.Claim == id })
 }
 
-// write swaps what was decided.
+// write swaps what was decided. What is older than a process can stand still without losing its lease is not written any more:
+// the margin that is kept from the end of a key's retention covers no more.
 func (m *callMachine) write(j *job) {
 	j.stage = fresh
+	if m.w.now.Store.Sub(j.decided) >= margin-unit {
+		m.say("%s decided too long ago", j.name)
+		return
+	}
 	d := &j.dec
 	var writes []claims.Write
 	what := "amend"
@@ -357,6 +366,7 @@ func (m *callMachine) settle(j *job) {
 	if !ok {
 		if rec.Version == m.recs[rec.Key].Version {
 			m.add(": told already")
+			m.checkTold(j)
 			m.drop(j)
 			return
 		}
@@ -366,6 +376,9 @@ func (m *callMachine) settle(j *job) {
 	sw, err := m.swap(what, cond, claims.Write{Version: rec.Version, Next: next, Event: m.rules.event(rec, next)})
 	switch {
 	case err == nil:
+		if what == "settle" && (rec.Claim != j.mine.Claim || rec.Revision != j.mine.Revision) {
+			wrong("a settle names the claim that it settles", "%s settled attempt %d of revision %d", j.name, rec.Attempt, rec.Revision)
+		}
 		m.checkTold(j)
 		if sw.Records[0].State != claims.StateUnknown {
 			m.drop(j)

@@ -58,7 +58,7 @@ func (g *gateway) facts() claims.Facts {
 }
 
 func (g *gateway) policy() claims.Policy {
-	return claims.Policy{AttemptTimeout: unit, MaxAttempts: 4, Probe: g.probe && !g.noKeys, Margin: unit}
+	return claims.Policy{AttemptTimeout: unit, MaxAttempts: 4, Probe: g.probe && !g.noKeys, Margin: margin}
 }
 
 func (g *gateway) rules() claims.LookupRules {

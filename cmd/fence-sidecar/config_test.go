@@ -312,6 +312,10 @@ func TestConfigurationErrorsEchoNoSecret(t *testing.T) {
 		withAccount("{name: a, lookupCredential: {env: [" + secret + "]}}"),
 		withAccount("{name: a, credentialHash: " + secret + "}"),
 		okStore + "gateways: [{use: stripe, credential: " + secret + "}]\n",
+		okStore + "gateways: [{use: stripe}]\noperators: [{name: ada, token: " + secret + "}]\n",
+		okStore + "gateways: [{use: stripe}]\noperators: [{name: ada, token: {env: [" + secret + "]}}]\n",
+		okStore + "gateways: [{use: stripe}]\nevents: {url: \"https://shop.example/\", secrets: [" + secret + "]}\n",
+		okStore + "gateways: [{use: stripe}]\nkeys: " + secret + "\n",
 		okStore + "gateways: [{use: stripe, baseURL: \"https://" + secret + "@api.example\"}]\n",
 		okStore + "gateways:\n  - use: stripe\n    apiKey: " + secret + "\n    more: [\n",
 	} {
