@@ -10,7 +10,7 @@ import (
 )
 
 func TestMachine(t *testing.T) {
-	claimstest.Machine(t, claimstest.MachineConfig{Percent: 100}, func(*testing.T) claimstest.Harness {
+	claimstest.Machine(t, claimstest.MachineConfig{Percent: 300}, func(*testing.T) claimstest.Harness {
 		clock := claimstest.NewClock()
 		s := memory.New(memory.Config{Now: clock.Now})
 		return claimstest.Harness{

@@ -8,5 +8,5 @@ import (
 )
 
 func TestMachine(t *testing.T) {
-	claimstest.Machine(t, claimstest.MachineConfig{Percent: 10, Least: 5 * time.Second}, func(t *testing.T) claimstest.Harness { return rules(t, migrated(t)) })
+	claimstest.Machine(t, claimstest.MachineConfig{Percent: 3, Least: 5 * time.Second}, func(t *testing.T) claimstest.Harness { return rules(t, migrated(t)) })
 }
