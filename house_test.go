@@ -67,9 +67,9 @@ var rooms = []room{
 
 	{path: "claims", floor: 0, why: "the rules: pure, standard library only, so that they can be read and tested without anything else",
 		tests: []string{"claims/memory", "claims/explore", "claims/faults", "claims/claimstest"}},
-	{path: "tunnel", floor: 0, why: "a connection through an HTTP proxy; knows nothing of calls, so that sends and lookups share it",
-		tests: []string{"tunnel/tunneltest"}},
-	{path: "tunnel/tunneltest", floor: .5, why: "a proxy for tests"},
+	{path: "gateways/tunnel", floor: 0, why: "a connection through an HTTP proxy; knows nothing of calls, so that sends and lookups share it",
+		tests: []string{"gateways/tunnel/tunneltest"}},
+	{path: "gateways/tunnel/tunneltest", floor: .5, why: "a proxy for tests"},
 	{path: "claims/explore", floor: 0, why: "runs interleavings of anything; knows nothing of claims"},
 
 	{path: ".", floor: beside, why: "the rules of the house"},
@@ -89,7 +89,7 @@ var testOnly = map[string][]string{
 	"claims/memory":          {"claims/claimstest"},
 	"claims/postgres/pgtest": {"claims/postgres/pgtest/pgbin"},
 	"gateways/sandbox":       {"cmd/fence-sidecar", "checklist"},
-	"tunnel/tunneltest":      nil,
+	"gateways/tunnel/tunneltest":      nil,
 }
 
 // modules are the third-party modules that go.mod requires directly, and why each is there instead of something of ours.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 // TestEgress_proxyAndClientCertificate: calls and lookups reach a gateway that demands a client certificate through a proxy that

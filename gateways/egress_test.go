@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 // held is a certificate in two files, with what was warned of.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
-	"github.com/fence-sidecar/fence-sidecar/tunnel"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel"
 )
 
 // Limits that apply where nothing else is configured.

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fence-sidecar/fence-sidecar/tunnel"
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 // Every socket is closed by reset, and the kernel's delivery time is the attempt's remaining time, anew on each send; so is that

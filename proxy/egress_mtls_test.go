@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/gateways"
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 // demanding is a gateway that serves only the holder of a client certificate.

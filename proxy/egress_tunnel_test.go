@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fence-sidecar/fence-sidecar/tunnel"
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 const proxySecret = "corp:s3cret"

@@ -29,9 +29,12 @@ var wantStatus = map[claims.Reason]int{
 	"in-doubt": 504,
 
 	"unknown-watch": 404, "held": 409, "calls-in-flight": 409, "stale-ping": 409,
+
+	"unauthorized": 401, "no-operators": 403, "no-such-call": 404, "record-changed": 409, "not-resolvable": 409,
+	"notice-early": 409, "notice-conflict": 409, "notice-refused": 409,
 }
 
-func allReasons() []claims.Reason { return slices.Concat(claims.Reasons, claims.LeaseReasons) }
+func allReasons() []claims.Reason { return slices.Concat(claims.Reasons, claims.LeaseReasons, claims.CallsReasons) }
 
 func TestProblem_everyRefusalHasItsStatus(t *testing.T) {
 	got := map[claims.Reason]int{}

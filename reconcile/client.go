@@ -15,7 +15,7 @@ import (
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
-	"github.com/fence-sidecar/fence-sidecar/tunnel"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel"
 )
 
 // maxPage bounds one page of a lookup, in bytes.

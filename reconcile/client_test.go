@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/gateways"
-	"github.com/fence-sidecar/fence-sidecar/tunnel"
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 // Lookups go the way of the calls: through the gateway's proxy, with its client certificate, by no other.

@@ -58,7 +58,7 @@ func (cfg MachineConfig) check(t *testing.T, open func(t *testing.T) Harness, pl
 	})
 }
 
-// setFlag sets one of rapid's flags for a test; one that was given on the command line wins over steps and the like.
+// setFlag sets one of rapid's flags for a test.
 func setFlag(t *testing.T, name string, value any) {
 	t.Helper()
 	f := flag.Lookup(name)
@@ -124,7 +124,7 @@ func pick[E any](n int, of ...E) E { return of[n%len(of)] }
 // violation is a broken promise; a machine panics with it.
 type violation struct{ rule, detail string }
 
-// log is the trace of one case.
+// trace is what happened in one case.
 type trace struct{ lines []string }
 
 func (l *trace) say(format string, args ...any) {

@@ -6,7 +6,7 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
 
-// moves is the table of DESIGN section 3, with the words that DESIGN section 3 says of evidence: by who writes, from what, to
+// moves is the table of DESIGN section 3, with what it says of evidence: by who writes, from what, to
 // what. A state may always stay what it is.
 var moves = map[string]map[claims.State][]claims.State{
 	"claim": {
@@ -80,7 +80,7 @@ func (m *callMachine) accept(what string, w claims.Write, is claims.Record) {
 		wrong("what is written is what was asked for", "%s, asked for %s", is.State, w.Next.State)
 	case w.Claim && !is.Deadline.Equal(m.w.now.Store.Add(w.Timeout)):
 		wrong("a claim's deadline is the store's time and the timeout", "%v at %v", is.Deadline, m.w.now.Store)
-	case was.State != is.State && !slices.Contains(moves[what][was.State], is.State) && !(what == "claim" && was.State == claims.StatePending):
+	case was.State != is.State && !slices.Contains(moves[what][was.State], is.State):
 		wrong("states move as the table says", "%s: %s to %s", what, was.State, is.State)
 	}
 	if want := m.tells(what, &was, &is); want != (w.Event != nil) {
@@ -107,7 +107,8 @@ func (m *callMachine) tells(what string, was, is *claims.Record) bool {
 	switch {
 	case !was.Exists():
 		return false
-	case is.State == claims.StateReview && was.State != claims.StateReview, is.State == was.State && is.State == claims.StateSucceeded && is.Payment != was.Payment:
+	case is.State == claims.StateReview && was.State != claims.StateReview,
+		is.State == was.State && is.State == claims.StateSucceeded && is.Payment != was.Payment:
 		return true
 	case is.State == was.State, is.State == claims.StatePending, is.State == claims.StateUnknown:
 		return false
@@ -136,7 +137,7 @@ func (m *callMachine) judge(j *job, v claims.View) {
 	if v.Guard != guard {
 		wrong("standing", "%s is %+v, want %+v", q.Guard, v.Guard, guard)
 	}
-	passes := guard.Live() || q.Undoes != "" && guard.Finisher && v.Record.Scope == q.Guard.Scope || q.Undoes != "" && guard.Finisher && q.Target.Record.Scope == q.Guard.Scope
+	passes := guard.Live() || q.Target != nil && guard.Finisher && q.Target.Record.Scope == q.Guard.Scope
 	if !passes && d.Action != claims.Refuse {
 		wrong("without a live guard everything is refused", "%s under %s guard", d.Action, guard.Status)
 	}
@@ -252,7 +253,8 @@ func (m *callMachine) compareEvents() {
 	list, err := m.h.Backend.Events(m.ctx, "", 1000)
 	must("events", err)
 	if !slices.EqualFunc(list, m.events, func(a, b claims.Event) bool {
-		return a.Key == b.Key && a.From == b.From && a.State == b.State && a.Outcome == b.Outcome && a.Payment == b.Payment && a.At.Store.Equal(b.At.Store)
+		return a.Key == b.Key && a.From == b.From && a.State == b.State && a.Outcome == b.Outcome && a.Payment == b.Payment &&
+			a.At.Store.Equal(b.At.Store)
 	}) {
 		wrong("one event for each doubt that comes to rest", "events: %+v, want %+v", list, m.events)
 	}

@@ -28,13 +28,12 @@ type gatewayKey struct {
 	stored           claims.Outcome
 }
 
-// message is a request under way; job is nil once its sender has given up or died.
+// message is a request under way. Its sender may have given up, or be dead.
 type message struct {
-	job      *job
-	rec      claims.Record
-	target   claims.Key
-	part     string
-	executed bool
+	job    *job
+	rec    claims.Record
+	target claims.Key
+	part   string
 }
 
 func newGateway(n int) gateway {

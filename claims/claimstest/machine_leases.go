@@ -115,13 +115,13 @@ func (m *leaseMachine) acquire(s step) {
 	same("acquire", err, want)
 	if err == nil {
 		m.add(", token %d", got.Token)
-		m.granted1(got)
+		m.once(got)
 		m.equal("what acquire returned", got, m.w.lease(scope))
 	}
 }
 
-// granted1 holds of every grant, whatever the model says.
-func (m *leaseMachine) granted1(l claims.Lease) {
+// once holds of every grant, whatever the model says.
+func (m *leaseMachine) once(l claims.Lease) {
 	if l.Token <= m.granted[l.Scope] {
 		wrong("a token is granted once (P1)", "%s was granted, and %d before", l.Guard, m.granted[l.Scope])
 	}
@@ -223,8 +223,10 @@ func (m *leaseMachine) write(s step) {
 	if m.late(g) {
 		return
 	}
-	next.State, next.Sender, next.Era = pick(s.b, claims.StateOpen, claims.StatePending, claims.StateUnknown, claims.StateSucceeded), m.w.current(claims.InstancePrefix+"a"), m.w.era
-	c := pick(s.c, claims.Condition{Guard: g}, claims.Condition{Guard: g, Finisher: true}, claims.Condition{Sender: g}, claims.Condition{Dead: g}, claims.Condition{})
+	next.State = pick(s.b, claims.StateOpen, claims.StatePending, claims.StateUnknown, claims.StateSucceeded)
+	next.Sender, next.Era = m.w.current(claims.InstancePrefix+"a"), m.w.era
+	c := pick(s.c, claims.Condition{Guard: g}, claims.Condition{Guard: g, Finisher: true}, claims.Condition{Sender: g},
+		claims.Condition{Dead: g}, claims.Condition{})
 	w := claims.Write{Version: have.Version, Next: next}
 	if s.b%7 == 6 {
 		w.Version += int64(pick(s.a, 1, -1))

@@ -16,7 +16,6 @@ type world struct {
 	era        uint64
 	quarantine time.Time
 	scopes     map[string]*modelScope
-	lostAt     claims.Now // of the last loss
 	calls      map[claims.Key]*modelCall
 }
 
@@ -183,7 +182,6 @@ func (w *world) cancel(scope string) error {
 // lose ends every lease that was granted before; tokens jump with the next take.
 func (w *world) lose(quarantine time.Duration) {
 	w.era++
-	w.lostAt = w.now
 	w.quarantine = w.now.Store.Add(quarantine)
 }
 

@@ -99,7 +99,7 @@ func (m *callMachine) conclude() {
 		m.add(": no verdict")
 		return
 	}
-	m.swap(what, claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)}) //nolint:errcheck // lost: thrown away
+	m.swap(what, claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)})
 }
 
 // doubtful is a call that somebody has to look at, if there is one.
@@ -150,7 +150,7 @@ func (m *callMachine) tell(s step) {
 		next, _, changed, _ = claims.Notice(m.get(key, claims.Guard{}), n)
 	}
 	if changed {
-		m.swap(what, claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)}) //nolint:errcheck // the gateway tells again
+		m.swap(what, claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)})
 	}
 }
 
@@ -173,7 +173,7 @@ func (m *callMachine) person(s step) {
 	next, err := m.rules.resolve(r, word, "ada", "seen at the gateway", m.w.now)
 	m.say("a person says of %q: %s: %v", key.Call, [...]string{"look again", "executed", "not executed"}[word], err)
 	if err == nil {
-		m.swap("operator", claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)}) //nolint:errcheck // she reads again
+		m.swap("operator", claims.Condition{}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)})
 	}
 }
 
@@ -239,7 +239,7 @@ func (m *callMachine) giveUpOwn(s step) {
 	}
 	m.say("p%d gives %q up", p.n, r.Key.Call)
 	next := claims.GiveUp(r)
-	m.swap("give up", claims.Condition{Sender: r.Sender}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)}) //nolint:errcheck // later
+	m.swap("give up", claims.Condition{Sender: r.Sender}, claims.Write{Version: r.Version, Next: next, Event: m.rules.event(r, next)})
 }
 
 func (m *callMachine) kill(s step) {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/gateways"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel"
 	"github.com/fence-sidecar/fence-sidecar/proxy"
 	"github.com/fence-sidecar/fence-sidecar/reconcile"
-	"github.com/fence-sidecar/fence-sidecar/tunnel"
 )
 
 // linkTo reads what a gateway's sends and lookups need to reach it: certificate authorities, client certificate, proxy.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/gateways"
-	"github.com/fence-sidecar/fence-sidecar/tunnel/tunneltest"
+	"github.com/fence-sidecar/fence-sidecar/gateways/tunnel/tunneltest"
 )
 
 // What a gateway needs to be reached is read at the start: an error names the setting, a doubt is a warning.
