@@ -64,7 +64,7 @@ func TestProblem_unlistedRefusalFailsSafe(t *testing.T) {
 func TestProblem_bothShapes(t *testing.T) {
 	stripe := gateways.Builtin()[0]
 	retry := map[claims.Reason]bool{claims.InFlight: true, claims.StoreUnavailable: true, claims.LeaseLost: true, claims.Draining: true,
-		claims.ScopeHeld: true, claims.CallsInFlight: true}
+		claims.ScopeHeld: true, claims.CallsInFlight: true, claims.NoSuchCall: true, claims.NoticeEarly: true}
 	for _, reason := range allReasons() {
 		w := httptest.NewRecorder()
 		WriteProblem(w, &claims.Refusal{Reason: reason, Detail: "why \"so\"", Outcome: claims.Unknown}, stripe)
