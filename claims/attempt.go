@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -219,7 +220,7 @@ func (r *round) send(rec Record, guard *Held, anchor Reading) (s Sent, gate *Ref
 		r.f.wg.Go(func() { guard.keep(ctx) })
 	}
 	check := func() error {
-		if gate = r.check(rec.Sender, mine, guard); gate != nil {
+		if gate = r.check(rec, mine, guard); gate != nil {
 			return gate
 		}
 		return nil
@@ -234,18 +235,31 @@ func (r *round) send(rec Record, guard *Held, anchor Reading) (s Sent, gate *Ref
 	return s, gate
 }
 
-func (r *round) check(sender Guard, mine Trust, guard *Held) *Refusal {
+func (r *round) check(rec Record, mine Trust, guard *Held) *Refusal {
 	switch {
+	case outlived(rec, r.c):
+		return &Refusal{Reason: NotSent, Detail: "so long passed between the decision and the claim that the gateway may forget its key"}
 	case mine.Left(r.f.Clock()) <= 0:
 		return &Refusal{Reason: NotSent, Detail: "the attempt's time ended before its first byte"}
 	case r.f.Instance.Left() <= 0:
 		return leaseLost()
-	case sender != r.f.Instance.Guard():
+	case rec.Sender != r.f.Instance.Guard():
 		return leaseLost() // taken again meanwhile: the claim was made under the old token
 	case !guard.Guard().Instance() && guard.Left() <= 0:
 		return &Refusal{Reason: Fenced, Detail: "the lease could not be trusted any more just before the first byte; nothing was sent"}
 	}
 	return nil
+}
+
+// outlived reports whether the key's time would be over by the end of an attempt, by the store's time of its claim: the decision
+// looked at an earlier one, and whoever made it may have stood still since.
+func outlived(rec Record, c Call) bool {
+	n := len(rec.Attempts) - 1
+	if n < 1 || !slices.ContainsFunc(rec.Attempts[:n], Attempt.Counts) {
+		return false
+	}
+	keep := rec.Facts.Strict(c.Facts).Retention
+	return keep > 0 && rec.Attempts[n].Started.Age(rec.FirstStarted)+c.Policy.AttemptTimeout+c.Policy.margin(keep) >= keep
 }
 
 // attempted turns a settled attempt into a result, or into another round where the call is still in doubt.

@@ -368,3 +368,43 @@ func (w *world) off(name string, by time.Duration) *process {
 	clock.bend(0, 0, by)
 	return w.processOn(name, clock)
 }
+
+// TestDecisionThatGotOld: the process stands still between the decision to send again and the claim, until the gateway may forget its
+// key. The claim is written; nothing is sent under it.
+func TestDecisionThatGotOld(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"in time": time.Minute, "too late": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				w.times = claims.LeaseTimes{TTL: 48 * time.Hour}
+				p := w.process("patient")
+				defer w.drain(p)
+				w.gw.script = func(_ context.Context, n int, pass claims.Pass) claims.Sent {
+					if n == 1 {
+						return claims.Sent{Cause: "cut"}
+					}
+					return w.gw.charge(pass)
+				}
+				c := w.call("a")
+				c.Policy.Probe = false
+				p.fence.Do(context.Background(), c)
+				w.gw.blind = false
+				time.Sleep(23 * time.Hour) // 24 h of retention, less 14 min 24 s of margin
+				c.Policy.Probe, w.gw.blind = true, true
+				c.Admit = func() (func(error), error) { // after the decision, before the claim
+					time.Sleep(pause)
+					return func(error) {}, nil
+				}
+				r := p.fence.Do(context.Background(), c)
+				if name == "in time" {
+					wantAnswer(t, r, claims.SourceSent, claims.Succeeded, "paid gk:a")
+					w.sends(2)
+					return
+				}
+				if r.Answer != nil || r.Outcome == claims.NotExecuted {
+					t.Errorf("%s", show(r))
+				}
+				w.sends(1)
+			})
+		})
+	}
+}

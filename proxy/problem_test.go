@@ -34,7 +34,9 @@ var wantStatus = map[claims.Reason]int{
 	"notice-early": 409, "notice-conflict": 409, "notice-refused": 409,
 }
 
-func allReasons() []claims.Reason { return slices.Concat(claims.Reasons, claims.LeaseReasons, claims.CallsReasons) }
+func allReasons() []claims.Reason {
+	return slices.Concat(claims.Reasons, claims.LeaseReasons, claims.CallsReasons)
+}
 
 func TestProblem_everyRefusalHasItsStatus(t *testing.T) {
 	got := map[claims.Reason]int{}

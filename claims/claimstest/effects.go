@@ -23,8 +23,6 @@ type EffectHarness struct {
 	Expire func(g claims.Guard)
 	// Restore makes a lease's row one of before: live, and its token g's, whatever was granted since.
 	Restore func(g claims.Guard)
-	// Release frees what the harness holds, where there is no test to end with.
-	Close func()
 }
 
 // EffectRule is one thing that fenced effects promise.

@@ -16,6 +16,7 @@ import (
 // hostile is what an application's role may make of its own, to stand in for what the functions use.
 const hostile = `
 	CREATE SCHEMA evil;
+	GRANT USAGE ON SCHEMA evil TO PUBLIC; -- else the owner, whose rights the functions have, would not see it
 	CREATE FUNCTION evil.lie() RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint';
 	CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
 	CREATE FUNCTION evil.octet_length(bytea) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'evil'; END $$;
