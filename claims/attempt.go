@@ -40,7 +40,8 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 	if err != nil {
 		return refused(&Refusal{Reason: InDoubt, Detail: "the attempt was made; its outcome could not be stored", RetryAfter: time.Second}), true
 	}
-	r.view.Record = rec
+	r.view.Record, r.since = rec, r.f.Clock()
+	r.f.relist(rec)
 	res, done := attempted(rec, id, s, gate)
 	if r.lease == "lost" && res.Outcome == NotExecuted {
 		// The record was not read under this request's fence: the next holder may have it sent at any moment.
@@ -52,9 +53,33 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 	return res, done
 }
 
+// tellTwin asks the store whether the other call is still in doubt: another process may have found out.
 func (r *round) tellTwin(rec Record) {
-	if other, ok := r.f.twins.other(&r.c); ok && rec.Revision == 1 && rec.Attempt == 1 && r.f.Twin != nil {
-		r.f.Twin(rec.Key, other)
+	other, ok := r.f.twins.other(&r.c)
+	if !ok || rec.Revision != 1 || rec.Attempt != 1 || r.f.Twin == nil {
+		return
+	}
+	if v, err := r.f.get(r.f.sending, other, Guard{}); err == nil && v.Record.State != StateUnknown && v.Record.State != StatePending {
+		r.f.twins.forget(&r.c)
+		return
+	}
+	r.f.Twin(rec.Key, other)
+}
+
+// relist writes the key of an undo whose record its sender has put back, after the store had lost both, on the call that it undoes
+// too. Where that fails, the next repeat of the undo does it.
+func (f *Fence) relist(own Record) {
+	if own.Undoes == "" || own.Version != 1 {
+		return
+	}
+	v, err := f.get(f.life, Key{own.Key.Tenant, own.Undoes}, Guard{})
+	if err != nil {
+		return
+	}
+	if next, lacks := relist(v.Record, &own); lacks {
+		if _, err := f.swap(f.life, Condition{}, change(v.Record, next)); err != nil {
+			f.Log.Warn("the call that was undone does not name its undo yet", "call", own.Undoes, "undo", own.Key.Call, "error", err)
+		}
 	}
 }
 

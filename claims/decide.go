@@ -46,6 +46,8 @@ type Request struct {
 	Undoes string
 	Part   string
 	Target *View
+	// finisher: Guard is the token that finished the scope of the call that is undone, or of an undo that was begun in it.
+	finisher bool
 
 	Working bool // this process still works on the record's current attempt
 	Asked   bool // a lookup was tried within this request
@@ -120,14 +122,16 @@ func decideCall(v View, q Request, ring Ring) Decision {
 	if q.Revision == r.Revision+1 {
 		return decideRevision(v, q, ring)
 	}
-	if r.State == StateCancelled && r.Fingerprint.IsZero() { // undone before it came: there is no request to compare with
-		return cancelled(r)
-	}
-	if d, ok := checkFingerprint(r, q, ring); !ok {
-		return d
+	if !r.unseen() {
+		if d, ok := checkFingerprint(r, q, ring); !ok {
+			return d
+		}
 	}
 	if next, moved := ReadEvidence(*r); moved {
 		return Decision{Action: Amend, Next: next}
+	}
+	if r.unseen() {
+		return decideUnseen(r)
 	}
 	if v.Loss != nil && r.losable(v.Now) && !q.Working {
 		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: q.condition()}
@@ -169,12 +173,23 @@ func cancelled(r *Record) Decision {
 
 // condition is what a write under the caller's guard asks for.
 func (q Request) condition() Condition {
-	return Condition{Guard: q.Guard, Finisher: q.finishes()}
+	return Condition{Guard: q.Guard, Finisher: q.finisher}
 }
 
-// finishes reports whether the guard is the token that finished the scope of the call that is undone.
-func (q Request) finishes() bool {
-	return q.Target != nil && q.Target.Guard.Finisher && q.Target.Record.Scope == q.Guard.Scope
+// unseen reports whether the call was undone before it came: there is no request to compare with.
+func (r *Record) unseen() bool { return r.Exists() && r.Fingerprint.IsZero() }
+
+// decideUnseen never sends, and gives no answer: whether it is this request's cannot be told.
+func decideUnseen(r *Record) Decision {
+	switch r.State {
+	case StateCancelled:
+		return cancelled(r)
+	case StateReview:
+		return refuse(r, NeedsReview, reviewDetail(r))
+	case StateSucceeded:
+		return refuse(r, AnswerGone, "the call succeeded although it had been cancelled before it came; its answer is not known")
+	}
+	return unreadable("the call was cancelled before it came, and is " + string(r.State))
 }
 
 // checkPlace refuses a foreign scope, a revision that is out of turn, and a call that undoes another than the record says.
@@ -187,7 +202,7 @@ func checkPlace(r *Record, q Request) (Decision, bool) {
 		return refuse(r, SupersededRev, fmt.Sprintf("the call is at revision %d", r.Revision)), false
 	case q.Revision > r.Revision+1:
 		return refuse(r, RevisionBlocked, fmt.Sprintf("the call is at revision %d: the next one is %d", r.Revision, r.Revision+1)), false
-	case q.Undoes != r.Undoes || q.Part != r.Part:
+	case (q.Undoes != r.Undoes || q.Part != r.Part) && !r.unseen():
 		return refuse(r, KeyConflict, "the call under this key undoes something else"), false
 	}
 	return Decision{}, true
@@ -255,7 +270,7 @@ func claim(r Record, q Request, dead Guard) Decision {
 	})
 	return Decision{
 		Action: Claim, Next: next,
-		Condition: Condition{Guard: q.Guard, Finisher: q.finishes(), Sender: q.Instance, Dead: dead},
+		Condition: Condition{Guard: q.Guard, Finisher: q.finisher, Sender: q.Instance, Dead: dead},
 	}
 }
 
@@ -267,8 +282,8 @@ const keepIdle = 3
 func trim(as []Attempt) []Attempt {
 	out := slices.Clone(as)
 	for _, idle := range []func(Attempt) bool{
-		func(a Attempt) bool { return a.Outcome == NotExecuted && !a.Counts() },
-		func(a Attempt) bool { return a.Doubtful() && a.InUse }, // the newest keep the doubt
+		func(a Attempt) bool { return a.Outcome == NotExecuted && !a.Counts() && !a.Presumed }, // a loss stays known
+		func(a Attempt) bool { return a.Doubtful() && a.InUse },                                // the newest keep the doubt
 	} {
 		n := 0
 		for _, a := range out {

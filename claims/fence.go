@@ -209,7 +209,7 @@ func refused(r *Refusal) Result {
 
 // run is the loop of one request: read, decide, act, until there is a result.
 func (f *Fence) run(ctx context.Context, c Call) Result {
-	r := &round{f: f, c: c, pause: 250 * time.Millisecond}
+	r := &round{f: f, c: c, pause: 250 * time.Millisecond, since: f.Clock()}
 	for r.spins = 0; r.spins < 100; r.spins++ {
 		res, done := r.step(ctx)
 		if done {

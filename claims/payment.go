@@ -38,7 +38,9 @@ func Recheck(v View, d Verdict) (next Record, moved bool) {
 	next = r.Clone()
 	switch d.Kind {
 	case FoundDone:
-		next.paid(d.Payment)
+		if paymentStage(d.Payment) >= paymentStage(r.Payment) { // never back: not every object that is looked up tells of a refund
+			next.paid(d.Payment)
+		}
 	case FoundFailed:
 		next.paid(PaymentFailed)
 	case Contradiction:

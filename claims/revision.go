@@ -70,21 +70,32 @@ func blocked(r *Record, after time.Duration, detail string) Decision {
 // long that may take: absence is one only once the gateway has forgotten the old key, since until then a send that is still on
 // its way under it would be executed.
 func unproved(r *Record, q Request, now Now) (left time.Duration, detail string) {
+	keep, known := r.Facts.Retention, r.Facts.Retention > 0
+	if r.Facts.Gateway == q.Facts.Gateway && r.Facts.Route == q.Facts.Route { // the longer of both settings counts
+		keep, known = max(keep, q.Facts.Retention), known && q.Facts.Retention > 0
+	}
+	keep += q.Policy.margin(keep)
 	for _, a := range r.Attempts {
 		switch {
 		case a.Doubtful() || a.Outcome == Succeeded:
 			return time.Minute, fmt.Sprintf("attempt %d of revision %d has no proof", a.Number, r.Revision)
 		case a.Outcome == Declined, a.Proof == proofAnswer, a.Proof == proofStored, a.Proof == proofZero, a.Proof == proofOperator:
 			continue
-		case r.Facts.Retention <= 0:
+		case !known:
 			return 0, "that nothing was executed was found by a lookup, and the gateway does not say how long it keeps its keys: a new call key is needed"
 		}
-		keep := r.Facts.Retention + q.Policy.margin(r.Facts.Retention)
-		if age := now.oldest(r.FirstStarted); age < keep {
-			return keep - age, "that nothing was executed was found by a lookup: the next revision follows once the gateway has forgotten the key of this one"
+		if age := now.oldest(a.ended()); age < keep {
+			left = max(left, keep-age)
+			detail = "that nothing was executed was found by a lookup: the next revision follows once the gateway has forgotten the key of this one"
 		}
 	}
-	return 0, ""
+	return left, detail
+}
+
+// ended is the last moment at which the attempt may have reached the gateway: when the attempt was surely over, by both clocks; one that was only presumed, when it was presumed at the latest.
+func (a Attempt) ended() Now {
+	length := max(a.Deadline.Sub(a.Started.Store), 0)
+	return Now{Store: a.Started.Store.Add(length), Wall: a.Started.Wall.Add(length)}
 }
 
 // oldest is how long ago an instant was at least: by the clock that has counted less.

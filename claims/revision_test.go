@@ -26,7 +26,7 @@ func TestRevision(t *testing.T) {
 	absent := func() *build {
 		return fresh(t).claim(t0).settle(t0, lostWord).verdict(at(time.Hour), Missed, strong).verdict(at(2*time.Hour), Missed, strong).want(StateOpen)
 	}
-	forgotten := at(retention + retention/100)
+	forgotten := at(retention + retention/100 + attemptTime)
 	type try struct {
 		b       *build
 		now     Now

@@ -12,17 +12,19 @@ type round struct {
 	c      Call
 	asked  bool
 	probed bool
-	joined bool     // waited for another request's attempt: this one sends nothing
-	last   *Sent    // the last attempt of this request, or the one that it joined
-	view   View     // as last read
-	target *View    // of the call that is undone
-	lease  string   // once lost, it stays so
-	since  *Reading // when the waiting began
+	joined bool    // waited for another request's attempt: this one sends nothing
+	last   *Sent   // the last attempt of this request, or the one that it joined
+	view   View    // as last read
+	target *View   // of the call that is undone
+	lease  string  // once lost, it stays so
+	since  Reading // when the waiting began: when the request came, or when its own attempt was over
 	pause  time.Duration
 	poll   time.Duration // of another process's attempt
-	spins  int           // steps since the last pause
-	sends  int
-	sent   ClaimID // of the last attempt that this request sent
+	// confirmed: what is read now is as lasting as an acknowledged write.
+	confirmed bool
+	spins     int // steps since the last pause
+	sends     int
+	sent      ClaimID // of the last attempt that this request sent
 	// unwritten counts claims whose write failed and left no trace, since began.
 	unwritten int
 	began     Reading
@@ -65,6 +67,9 @@ func (r *round) read(ctx context.Context, g Guard) error {
 	return nil
 }
 
+// leastLook is how long a lookup may take for an app that does not want to wait.
+const leastLook = 2 * time.Second
+
 // step reads, decides and acts once.
 func (r *round) step(ctx context.Context) (Result, bool) {
 	g := r.guard()
@@ -90,6 +95,8 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 	case Reconcile:
 		r.asked = true
 		if r.f.Reconcile != nil {
+			ctx, cancel := context.WithTimeout(ctx, max(r.left(), leastLook))
+			defer cancel()
 			look, done := r.f.patience(ctx)
 			if err := r.f.Reconcile(look, d.Look); err != nil && look.Err() == nil {
 				r.f.Log.Warn("reconcile", "call", d.Look.Call, "error", err)
@@ -99,6 +106,15 @@ func (r *round) step(ctx context.Context) (Result, bool) {
 		return Result{}, false
 	case Replay:
 		return r.replay(), true
+	}
+	if d.Refusal.Reason == CallCancelled || d.Refusal.Reason == NothingToUndo {
+		if !r.confirmed { // perhaps another request wrote it and was never told so: a failover could still take it away
+			if err := r.f.confirmed(); err != nil {
+				return refused(storeRefusal(err)), true
+			}
+			r.confirmed = true
+			return Result{}, false
+		}
 	}
 	r.foreign = d.Refusal.Reason == Fenced && view.Guard.Live()
 	switch d.Refusal.Reason {
@@ -185,14 +201,8 @@ func (r *round) doubt(ctx context.Context, ref *Refusal) (Result, bool) {
 	return refused(ref), true
 }
 
-// left is how much longer this request may wait for others; the first question starts the clock.
-func (r *round) left() time.Duration {
-	now := r.f.Clock()
-	if r.since == nil {
-		r.since = &now
-	}
-	return r.c.Wait - now.Sub(*r.since)
-}
+// left is how much longer this request may wait for others.
+func (r *round) left() time.Duration { return r.c.Wait - r.f.Clock().Sub(r.since) }
 
 // finish adds what is the same for every result. A refusal made without the record tells nothing of it; if this request had
 // sent before, its call is in doubt, whatever came in the way.

@@ -31,6 +31,13 @@ func (t *twins) other(c *Call) (Key, bool) {
 	return k, ok && k != c.Key
 }
 
+// forget drops what is remembered of a request.
+func (t *twins) forget(c *Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, c.twin())
+}
+
 // note remembers a call in doubt, and forgets it when it is no longer.
 func (t *twins) note(c *Call, doubt bool) {
 	t.mu.Lock()
@@ -39,7 +46,13 @@ func (t *twins) note(c *Call, doubt bool) {
 	switch {
 	case doubt && t.all == nil:
 		t.all = map[[sha256.Size]byte]Key{id: c.Key}
-	case doubt && len(t.all) < maxTwins:
+	case doubt:
+		for old := range t.all { // any one: it is a hint only
+			if len(t.all) < maxTwins {
+				break
+			}
+			delete(t.all, old)
+		}
 		t.all[id] = c.Key
 	case !doubt && t.all[id] == c.Key:
 		delete(t.all, id)

@@ -13,6 +13,7 @@ func decideUndo(v View, q Request, ring Ring) Decision {
 	if t == nil || t.Quarantine > 0 {
 		return Decision{Refusal: storeRefusal(&QuarantineError{})}
 	}
+	q.finisher = t.Guard.Finisher && finishes(&t.Record, &v.Record, q.Guard)
 	if d, ok := checkUndoGuard(v, q); !ok {
 		return d
 	}
@@ -20,6 +21,9 @@ func decideUndo(v View, q Request, ring Ring) Decision {
 		if d, ok := checkPlace(r, q); !ok {
 			return d
 		}
+	}
+	if next, lacks := relist(t.Record, &v.Record); lacks { // the write of both was lost, and the undo's record put back by its sender
+		return Decision{Action: Amend, Next: next}
 	}
 	d := decideCall(v, q, ring)
 	if d.Action != Claim && (v.Record.Exists() || d.Action != Amend) {
@@ -36,13 +40,29 @@ func decideUndo(v View, q Request, ring Ring) Decision {
 	return d
 }
 
+// relist writes the key of an undo that was claimed into a target that lacks it.
+func relist(target Record, own *Record) (next Record, lacks bool) {
+	u := Undo{own.Key.Call, own.Part}
+	if !own.Exists() || own.Undoes != target.Key.Call || target.State != StateSucceeded || slices.Contains(target.Undos, u) {
+		return target, false
+	}
+	next = target.Clone()
+	next.Undos = append(next.Undos, u)
+	return next, true
+}
+
+// finishes reports whether a guard's scope is the target's; or, of a target without one, that in which the undo was begun.
+func finishes(target, own *Record, g Guard) bool {
+	return target.Scope == g.Scope || target.Scope == "" && own.Exists() && own.Scope == g.Scope
+}
+
 // checkUndoGuard demands a live token, of the target's scope where the target has one; or the one that finished that scope.
 func checkUndoGuard(v View, q Request) (Decision, bool) {
 	t := &q.Target.Record
 	if t.Scope != "" && t.Scope != q.Guard.Scope {
 		return refuse(nil, Fenced, "the call that is to be undone belongs to a scope: a token of that scope is needed"), false
 	}
-	if q.finishes() {
+	if q.finisher {
 		return Decision{}, true
 	}
 	if d, ok := checkGuard(q.Target.Guard, q.Guard); !ok {
@@ -61,10 +81,16 @@ func decideTarget(v View, q Request) (Decision, bool) {
 	if t.Loss != nil && (!r.Exists() || r.State != StateReview) {
 		return decideLostTarget(v, q)
 	}
+	if r.Facts.Gateway != "" && r.Facts.Gateway != q.Facts.Gateway {
+		return refuse(&v.Record, BadRequest, fmt.Sprintf("the call that is to be undone was made at gateway %s", r.Facts.Gateway)), false
+	}
 	switch r.State {
 	case None:
 		return cancelNone(v, q)
 	case StateOpen, StateDeclined:
+		if r.Undoes != "" { // its key is on the call that it was to undo: cancelled, it would stand in every other's way
+			return refuse(&v.Record, BadRequest, "the call that is to be undone is itself an undo that was not executed: it cannot be cancelled, only repeated"), false
+		}
 		next := r.Clone()
 		next.State = StateCancelled
 		return Decision{Action: Amend, Next: next, Condition: q.condition()}, false
@@ -109,7 +135,7 @@ func cancelNone(v View, q Request) (Decision, bool) {
 	if q.Guard.Instance() && !q.Policy.NoTokens {
 		return refuse(nil, Fenced, "there is no call to undo: to have it cancelled for good, a token of its scope is needed"), false
 	}
-	next := Record{Key: Key{q.Key.Tenant, q.Undoes}, State: StateCancelled, Revision: 1, Era: v.Era}
+	next := Record{Key: Key{q.Key.Tenant, q.Undoes}, State: StateCancelled, Revision: 1, Era: v.Era, Facts: Facts{Gateway: q.Facts.Gateway}}
 	if !q.Guard.Instance() {
 		next.Scope = q.Guard.Scope
 	}
@@ -119,9 +145,6 @@ func cancelNone(v View, q Request) (Decision, bool) {
 // checkUndone lets one undo of all pass, or one for each part.
 func checkUndone(v View, q Request) (Decision, bool) {
 	r := &q.Target.Record
-	if r.Facts.Gateway != q.Facts.Gateway {
-		return refuse(&v.Record, BadRequest, fmt.Sprintf("the call that is to be undone was made at gateway %s", r.Facts.Gateway)), false
-	}
 	for _, u := range r.Undos {
 		switch {
 		case u.Key == q.Key.Call && u.Part == q.Part:
@@ -132,8 +155,8 @@ func checkUndone(v View, q Request) (Decision, bool) {
 			return refuse(&v.Record, AlreadyUndone, "another call undoes it already: "+clip(u.Key)), false
 		}
 	}
-	if r.Payment == PaymentReversed && len(r.Undos) == 0 {
-		return refuse(&v.Record, AlreadyUndone, "the gateway says that the money went back already"), false
+	if (r.Payment == PaymentReversed || r.Payment == PaymentFailed) && len(r.Undos) == 0 {
+		return refuse(&v.Record, AlreadyUndone, "the gateway says that the money went back, or did not come"), false
 	}
 	if len(r.Undos) >= MaxParts {
 		return refuse(&v.Record, BadRequest, fmt.Sprintf("a call is undone in at most %d parts", MaxParts)), false

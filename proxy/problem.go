@@ -33,7 +33,7 @@ var problems = map[claims.Reason]problem{
 	claims.Fenced:           {409, "The fence token is not live", false},
 	claims.SupersededRev:    {409, "A later revision was made", false},
 	claims.RevisionBlocked:  {409, "The revision cannot be made", false},
-	claims.AlreadyUndone:    {409, "The call was undone", false},
+	claims.AlreadyUndone:    {409, "Another call undoes it", false},
 	claims.NothingToUndo:    {409, "There is nothing to undo", false},
 	claims.AttemptsUsed:     {409, "No attempt is left", false},
 	claims.AnswerGone:       {409, "The answer is not kept", false},

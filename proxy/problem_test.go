@@ -139,6 +139,7 @@ func TestTags(t *testing.T) {
 		{nil, Tags{Revision: 1, Wait: -1}},
 		{[]string{"Prefer: respond-async, wait=3"}, Tags{Revision: 1, Wait: 3 * time.Second}},
 		{[]string{"prefer: WAIT=0"}, Tags{Revision: 1}},
+		{[]string{"Prefer: wait=18446744073"}, Tags{Revision: 1, Wait: maxWait}},
 		{[]string{"Prefer: wait=soon"}, Tags{Revision: 1, Wait: -1}},
 		{[]string{"fence-KEY: a b", "FENCE-token: t:x#7"}, Tags{Key: "a b", Token: claims.Guard{Scope: "t:x", Token: 7}, Revision: 1, Wait: -1, Any: true}},
 		{[]string{"Fence-External-Token: t:x#7"}, Tags{Token: claims.Guard{Scope: claims.ExternalPrefix + "t:x", Token: 7}, Revision: 1, Wait: -1, Any: true}},
@@ -163,7 +164,7 @@ func TestTags(t *testing.T) {
 		{"Fence-Token: @instance:u#1"}, {"Fence-Token: t#1"}, {"Fence-Revision: 0"}, {"Fence-Revision: +1"}, {"Fence-Revision: x"},
 		{"Fence-Timeout: 0"}, {"Fence-Timeout: 1.5"}, {"Fence-Timeout: 601"}, {"Fence-External-Token: @external:t:x#1"},
 		{"Fence-External-Token: t:x#1", "Fence-Token: t:x#1"}, {"Fence-Token: @external:t:x#1"}, {"Fence-Tenant: "},
-		{"Fence-Undo: "}, {"Fence-Undo: ;part=1"}, {"Fence-Undo: a;part="}, {"Fence-Undo: a;part"}, {"Fence-Undo: a; Part=1"}, {"Fence-Undo: a;b"},
+		{"Fence-Undo: "}, {"Fence-Undo: none; part=1"}, {"Fence-Undo: ;part=1"}, {"Fence-Revision: 101"}, {"Fence-Timeout: 18446744073"}, {"Fence-Undo: a;part="}, {"Fence-Undo: a;part"}, {"Fence-Undo: a; Part=1"}, {"Fence-Undo: a;b"},
 		{"Fence-Undo: a;part=1;part=2"}, {`Fence-Undo: "a`}, {`Fence-Undo: "a"b`}, {`Fence-Undo: ""`}, {`Fence-Undo: "a\b"`}, {`Fence-Undo: a"b`}, {"Fence-Undo: a;part=x\x01"}, {"Fence-Kee: a"},
 	} {
 		if got, err := ParseTags(fields(lines...)); err == nil {

@@ -85,8 +85,8 @@ func (t *Tags) set(name string, f claims.Field) (err error) {
 		err = t.token(f, claims.ExternalPrefix)
 	case "fence-revision":
 		t.Revision, err = strconv.Atoi(f.Value)
-		if err != nil || t.Revision < 1 || strconv.Itoa(t.Revision) != f.Value {
-			err = fmt.Errorf("header Fence-Revision: want a decimal number from 1")
+		if err != nil || t.Revision < 1 || t.Revision > claims.MaxRevision || strconv.Itoa(t.Revision) != f.Value {
+			err = fmt.Errorf("header Fence-Revision: want a decimal number from 1 to %d", claims.MaxRevision)
 		}
 	case "fence-undo":
 		t.Undo = true
@@ -110,14 +110,17 @@ func parseUndo(f claims.Field) (key, part string, err error) {
 	if !ok {
 		return "", "", wrong
 	}
+	if key == "none" && !strings.HasPrefix(f.Value, `"`) {
+		return "", "", wrong
+	}
 	if rest != "" {
 		name, value, found := strings.Cut(strings.TrimLeft(rest[1:], " "), "=")
 		part, rest, ok = undoItem(value)
 		if !found || name != "part" || !ok || rest != "" {
 			return "", "", wrong
 		}
-		if err := (claims.Key{Tenant: part, Call: part}).Check(); err != nil {
-			return "", "", fmt.Errorf("header %s: part: %w", f.Name, err)
+		if err := (claims.Key{Tenant: "-", Call: part}).Check(); err != nil {
+			return "", "", fmt.Errorf("header %s: the part, as a %w", f.Name, err)
 		}
 	}
 	return key, part, nil
@@ -172,7 +175,7 @@ func filled(f claims.Field) error {
 
 func seconds(f claims.Field) (time.Duration, error) {
 	n, err := strconv.Atoi(f.Value)
-	if err != nil || n < 1 || time.Duration(n)*time.Second > maxWait {
+	if err != nil || n < 1 || n > int(maxWait.Seconds()) {
 		return 0, fmt.Errorf("header %s: want whole seconds from 1 to %d", f.Name, int(maxWait.Seconds()))
 	}
 	return time.Duration(n) * time.Second, nil
@@ -184,7 +187,7 @@ func (t *Tags) preferWait(value string) {
 	for p := range strings.SplitSeq(value, ",") {
 		name, v, _ := strings.Cut(strings.TrimSpace(p), "=")
 		if n, err := strconv.Atoi(v); strings.EqualFold(name, "wait") && err == nil && n >= 0 {
-			t.Wait = min(time.Duration(n)*time.Second, maxWait)
+			t.Wait = time.Duration(min(n, int(maxWait.Seconds()))) * time.Second
 		}
 	}
 }

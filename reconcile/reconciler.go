@@ -35,6 +35,9 @@ type Config struct {
 	LookupTimeout time.Duration // for one lookup with all its pages; default 20 s
 	// KeepAnswers is how long answers of settled calls are kept; outcomes stay. Default 168 h.
 	KeepAnswers time.Duration
+	// Effects keeps the results of fenced effects; nil: the store has none. KeepEffects is how long they are kept. Default 24 h.
+	Effects     Effects
+	KeepEffects time.Duration
 	// Verdict, if set, is told of every lookup: gateway, route and what was found.
 	Verdict func(gateway, route string, kind claims.FindingKind)
 	// Settled, if set, is told of every record that a verdict moved.
@@ -57,6 +60,7 @@ func New(cfg Config) *Reconciler {
 	cfg.Pace = orElse(cfg.Pace, time.Second)
 	cfg.LookupTimeout = orElse(cfg.LookupTimeout, 20*time.Second)
 	cfg.KeepAnswers = orElse(cfg.KeepAnswers, 168*time.Hour)
+	cfg.KeepEffects = orElse(cfg.KeepEffects, 24*time.Hour)
 	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, breakers: map[string]*gobreaker.CircuitBreaker[claims.Finding]{}}
 	for _, g := range cfg.Gateways.All() {
 		r.clients[g.Name] = newClient(cfg.Links[g.Name])

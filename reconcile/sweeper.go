@@ -96,11 +96,22 @@ func (r *Reconciler) due(ctx context.Context, k claims.Key) error {
 	return r.call(ctx, v)
 }
 
-// Prune drops one batch of answers, not outcomes, and one of events that are older than KeepAnswers, and returns how many.
+// Effects forgets the results of fenced effects of before a store time, at most limit of them; a repeat of such a one runs again.
+type Effects interface {
+	PruneEffects(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// Prune drops one batch of answers, not outcomes, and one of events that are older than KeepAnswers, and one of effects' results
+// that are older than KeepEffects, and returns how many.
 func (r *Reconciler) Prune(ctx context.Context) (int, error) {
 	v, err := r.Store.Get(ctx, claims.Key{Tenant: "-", Call: "-"}, claims.Guard{}) // for the store's time
 	if err != nil {
 		return 0, err
 	}
-	return r.Store.Prune(ctx, v.Now.Store.Add(-r.KeepAnswers), r.Batch)
+	n, err := r.Store.Prune(ctx, v.Now.Store.Add(-r.KeepAnswers), r.Batch)
+	if err != nil || r.Effects == nil {
+		return n, err
+	}
+	effects, err := r.Effects.PruneEffects(ctx, v.Now.Store.Add(-r.KeepEffects), r.Batch)
+	return n + effects, err
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Breaker        BreakerConfig   `yaml:"breaker"`
 	Reconcile      ReconcileConfig `yaml:"reconcile"`
 	Events         EventsConfig    `yaml:"events"`
+	Effects        EffectsConfig   `yaml:"effects"`
 	Operators      []Operator      `yaml:"operators"`
 	Log            LogConfig       `yaml:"log"`
 	Gateways       []GatewayConfig `yaml:"gateways"`
@@ -67,6 +68,11 @@ type ReconcileConfig struct {
 	Interval      time.Duration `yaml:"interval"`
 	Batch         int           `yaml:"batch"`
 	LookupTimeout time.Duration `yaml:"lookupTimeout"`
+}
+
+// EffectsConfig holds what the sidecar does for applications' fenced effects.
+type EffectsConfig struct {
+	Retention time.Duration `yaml:"retention"`
 }
 
 // LogConfig holds the log's settings.
@@ -121,6 +127,7 @@ func defaults() Config {
 		Wait:           10 * time.Second,
 		Breaker:        BreakerConfig{Failures: 20, Open: 10 * time.Second},
 		Reconcile:      ReconcileConfig{Interval: 30 * time.Second, Batch: 100, LookupTimeout: 20 * time.Second},
+		Effects:        EffectsConfig{Retention: 24 * time.Hour},
 		Log:            LogConfig{Level: "info", Format: "json"},
 	}
 }
@@ -201,6 +208,7 @@ func (c *Config) checkTimes() error {
 		{"drain", c.Drain, 0, time.Hour},
 		{"breaker.open", c.Breaker.Open, time.Millisecond, time.Hour},
 		{"reconcile.interval", c.Reconcile.Interval, 100 * time.Millisecond, time.Hour},
+		{"effects.retention", c.Effects.Retention, time.Hour, 365 * 24 * time.Hour},
 		{"reconcile.lookupTimeout", c.Reconcile.LookupTimeout, 100 * time.Millisecond, 10 * time.Minute},
 	} {
 		if d.value < d.min || d.value > d.max {

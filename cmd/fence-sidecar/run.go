@@ -45,7 +45,7 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSidecar(c, keys.Sealed(store, ring), ring, log)
+	s, err := newSidecar(c, store, ring, log)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,9 @@ type sidecar struct {
 	health     health
 }
 
-func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logger) (*sidecar, error) {
+func newSidecar(c *Config, plain claims.Backend, ring *keys.Ring, log *slog.Logger) (*sidecar, error) {
+	store := keys.Sealed(plain, ring)
+	effects, _ := plain.(reconcile.Effects)
 	s := &sidecar{cfg: c, log: log, store: store, ring: ring, metrics: newRegistry(), egress: map[string]*proxy.Egress{}}
 	var err error
 	if s.registry, err = c.registry(); err != nil {
@@ -116,7 +118,7 @@ func newSidecar(c *Config, store claims.Backend, ring *keys.Ring, log *slog.Logg
 	m := newReconcileMetrics(s.metrics)
 	s.reconciler = reconcile.New(reconcile.Config{
 		Store: store, Realm: store.Realm(), Gateways: s.registry, Tenants: c.Tenants, Links: links, GiveUp: s.fence.GiveUpOwn, Log: log,
-		Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
+		Effects: effects, KeepEffects: c.Effects.Retention, Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
 		Verdict: m.verdict, Settled: func(r claims.Record) { m.settled(r); s.console.Nudge() },
 	})
 	if s.events, err = s.deliverer(); err != nil {
