@@ -83,13 +83,13 @@ var rooms = []room{
 
 // testOnly are rooms that no program imports; the command may use the sandbox, which it also serves.
 var testOnly = map[string][]string{
-	"claims/claimstest":      nil,
-	"claims/explore":         {"claims/claimstest"},
-	"claims/faults":          {"claims/claimstest"},
-	"claims/memory":          {"claims/claimstest"},
-	"claims/postgres/pgtest": {"claims/postgres/pgtest/pgbin"},
-	"gateways/sandbox":       {"cmd/fence-sidecar", "checklist"},
-	"gateways/tunnel/tunneltest":      nil,
+	"claims/claimstest":          nil,
+	"claims/explore":             {"claims/claimstest"},
+	"claims/faults":              {"claims/claimstest"},
+	"claims/memory":              {"claims/claimstest"},
+	"claims/postgres/pgtest":     {"claims/postgres/pgtest/pgbin"},
+	"gateways/sandbox":           {"cmd/fence-sidecar", "checklist"},
+	"gateways/tunnel/tunneltest": nil,
 }
 
 // modules are the third-party modules that go.mod requires directly, and why each is there instead of something of ours.

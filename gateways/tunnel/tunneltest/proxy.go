@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,10 +161,8 @@ func (p *Proxy) note(c Connect) {
 
 func (p *Proxy) allowed(c Connect) bool {
 	want := "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(p.cfg.Credential))
-	for _, l := range c.Lines {
-		if l == want {
-			return true
-		}
+	if slices.Contains(c.Lines, want) {
+		return true
 	}
 	return p.cfg.Credential == ""
 }
