@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -262,5 +263,31 @@ func TestLeaks(t *testing.T) {
 		if f := leaks(text); len(f) > 0 {
 			t.Errorf("%s holds %q", what, f)
 		}
+	}
+	w.wantSealed()
+}
+
+// wantSealed looks into the store's files: no request body is kept, and answers, which echo some, are sealed.
+func (w *world) wantSealed() {
+	w.t.Helper()
+	files, err := filepath.Glob(filepath.Join(w.dir, "fence.db*"))
+	if err != nil || len(files) == 0 {
+		w.t.Fatalf("no store file: %v", err)
+	}
+	known := false
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		known = known || strings.Contains(string(b), "k1") // keys are in the clear
+		for _, s := range []string{cardNumber, cardSpaced, "5555+5555", secret, querySalt, signature, "you sent"} {
+			if strings.Contains(string(b), s) {
+				w.t.Errorf("%s holds %q", filepath.Base(name), s)
+			}
+		}
+	}
+	if !known {
+		w.t.Error("not even a call key was found: the wrong files were read")
 	}
 }

@@ -37,9 +37,15 @@ func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) c
 	return s
 }
 
-// unanswered says why an attempt has no answer. These errors name addresses and what came from there, nothing of the request.
+// unanswered says why an attempt has no answer. Only the errors of connecting are shown: any other may repeat bytes of the request, or
+// of an answer that echoes it.
 func (x *exchange) unanswered(ex *Exchange) {
-	x.p.Log.Info("attempt without an answer", "gateway", x.gateway.Name, "cause", ex.Cause, "wrote", ex.Wrote, "error", ex.Err)
+	about := []any{"gateway", x.gateway.Name, "cause", ex.Cause, "wrote", ex.Wrote}
+	switch ex.Cause {
+	case CauseDNS, CauseDial, CauseTLS, CauseProxy:
+		about = append(about, "error", ex.Err)
+	}
+	x.p.Log.Info("attempt without an answer", about...)
 }
 
 // classified puts the gateway's answer table and the sender's words together.
