@@ -12,14 +12,14 @@ import (
 // proofNotice marks what a notice from outside said.
 const proofNotice = "notice"
 
-// maxNotices bounds how many notices a record keeps.
+// maxNotices bounds how many notices a record keeps, beside those of a success that it did not know.
 const maxNotices = 100
 
 // Noticed is what somebody tells of a call's outcome after the fact: a gateway's notice, passed on by an application or by a
 // person. A notice knows the gateway's reference at most, never the claim whose attempt it is about.
 type Noticed struct {
 	ID string // the notice's own name, so that one which comes twice counts once
-	// Reference is the one that the gateway was given: it tells the revision. "": the current one is meant.
+	// Reference is the one that the gateway was given: it tells the revision. "": the call has only one.
 	Reference string
 	// Attempt is the one that a failure is about; 0: unsaid.
 	Attempt int
@@ -44,6 +44,10 @@ func (h Hearing) String() string {
 
 // ErrOrphan says that no call, or none of its revisions or attempts, is the one that a notice is about.
 var ErrOrphan = errors.New("the notice is about no call that is known here")
+
+// ErrWhichRevision says that a notice names a call that was revised, and not by the reference of one of its revisions: a late word
+// of an earlier one would count for the current one.
+var ErrWhichRevision = errors.New("the call was revised: name the reference that the gateway was given, it tells the revision")
 
 // EarlyError says that a notice cannot be taken yet. It is to be sent again.
 type EarlyError struct {
@@ -72,11 +76,12 @@ func Notice(v View, n Noticed) (next Record, h Hearing, changed bool, err error)
 		}
 		return r, HeardBefore, false, nil
 	}
-	if told := slices.DeleteFunc(slices.Clone(r.Evidence), func(e Evidence) bool { return e.Source != proofNotice }); len(told) >= maxNotices {
-		return r, 0, false, fmt.Errorf("the record holds %d notices: no more are taken", len(told))
+	succeeds := e.Outcome == Succeeded && (r.State != StateSucceeded || e.Revision != r.Revision)
+	if !succeeds && r.notices() >= maxNotices { // a success is evidence that nothing else makes up for
+		return r, 0, false, fmt.Errorf("the record holds %d notices: no more are taken, but of a success", maxNotices)
 	}
 	switch {
-	case e.Outcome == Succeeded && (r.State != StateSucceeded || e.Revision != r.Revision):
+	case succeeds:
 		next, h = hearSuccess(r, e)
 	case e.Outcome == Declined || e.Outcome == NotExecuted:
 		next, h, err = hearFailure(r, e, v.Now)
@@ -112,6 +117,8 @@ func (n Noticed) evidence(v *View) (Evidence, error) {
 	switch i := slices.IndexFunc(r.Past, func(p Past) bool { return p.Facts.Reference == n.Reference }); {
 	case !r.Exists():
 		return e, ErrOrphan
+	case n.Reference == "" && len(r.Past) > 0:
+		return e, ErrWhichRevision
 	case n.Reference == "" || n.Reference == r.Facts.Reference:
 	case i < 0:
 		return e, ErrOrphan
@@ -218,7 +225,7 @@ func (r *Record) agrees(o Outcome) bool {
 }
 
 // hearPayment takes in where the money of a call that succeeded is. It never goes back, so that notices which come out of
-// order do no harm.
+// order do no harm: an object may fail with one card before it is paid with another.
 func hearPayment(r Record, e Evidence) (Record, Hearing, error) {
 	switch {
 	case e.Revision != r.Revision, r.State == StateCancelled, r.State == StateDeclined, r.State == StateOpen:
@@ -227,10 +234,25 @@ func hearPayment(r Record, e Evidence) (Record, Hearing, error) {
 		return r, 0, &EarlyError{Why: "the outcome of the call is not known yet: tell that too, or send the notice again later"}
 	case e.Payment == "" || e.Payment == r.Payment || paymentStage(e.Payment) < paymentStage(r.Payment):
 		return r, HeardBefore, nil
+	case paymentStage(e.Payment) == paymentStage(r.Payment): // done or failed: the notice of an earlier try may come late
+		next := r.noted(e)
+		next.Poll, next.NextCheck = true, time.Time{} // the gateway decides
+		return next, HeardNoted, nil
 	}
 	next := r.noted(e)
 	next.paid(e.Payment)
 	return next, HeardTaken, nil
+}
+
+// notices is how many of them the record holds.
+func (r *Record) notices() int {
+	n := 0
+	for _, e := range r.Evidence {
+		if e.Source == proofNotice {
+			n++
+		}
+	}
+	return n
 }
 
 // noted is the record with evidence that was read and counts for nothing.

@@ -195,6 +195,7 @@ func TestNoticeOfPayment(t *testing.T) {
 	if b.want(StateSucceeded); b.r.Payment != PaymentPending || !b.r.Poll {
 		t.Fatalf("payment %q, poll %v", b.r.Payment, b.r.Poll)
 	}
+	open := true // the gateway is to be asked
 	for _, step := range []struct {
 		id, says string
 		h        Hearing
@@ -203,13 +204,19 @@ func TestNoticeOfPayment(t *testing.T) {
 		{"1", PaymentPending, HeardBefore, PaymentPending},
 		{"2", PaymentDone, HeardTaken, PaymentDone},
 		{"3", PaymentPending, HeardBefore, PaymentDone},
-		{"4", PaymentFailed, HeardTaken, PaymentFailed},
-		{"2", PaymentDone, HeardBefore, PaymentFailed}, // delivered once more
+		{"4", PaymentFailed, HeardNoted, PaymentDone},  // of an earlier card, late
+		{"4", PaymentFailed, HeardBefore, PaymentDone}, // delivered once more
+		{"2", PaymentDone, HeardBefore, PaymentDone},
 		{"5", PaymentReversed, HeardTaken, PaymentReversed},
 		{"6", PaymentDone, HeardBefore, PaymentReversed},
 	} {
 		h, _, err := b.hear(t0, Noticed{ID: step.id, Payment: step.says})
-		if h != step.h || err != nil || b.r.Payment != step.is || b.r.State != StateSucceeded || b.r.Poll != (step.is == PaymentPending) {
+		if h == HeardNoted {
+			open = true
+		} else if h == HeardTaken {
+			open = step.is == PaymentPending
+		}
+		if h != step.h || err != nil || b.r.Payment != step.is || b.r.State != StateSucceeded || b.r.Poll != open {
 			t.Errorf("%+v: %s, %v, payment %q of a call that is %s", step, h, err, b.r.Payment, b.r.State)
 		}
 	}
@@ -219,6 +226,55 @@ func TestNoticeOfPayment(t *testing.T) {
 	if _, _, err := secondRevision(t).hear(t0, Noticed{Payment: PaymentDone, Reference: "ref"}); err == nil {
 		t.Error("a payment of an earlier revision counted")
 	}
+}
+
+// Done and failed never take each other's place by a notice: the gateway is asked, and its word counts.
+func TestNoticeOfPaymentLate(t *testing.T) {
+	for _, tc := range []struct{ is, says string }{{PaymentDone, PaymentFailed}, {PaymentFailed, PaymentDone}} {
+		for _, found := range []string{PaymentDone, PaymentFailed} {
+			b := doubt(t)
+			b.hear(t0, Noticed{ID: "1", Outcome: Succeeded, Payment: tc.is})
+			b.r.NextCheck = at(time.Hour).Store
+			h, _, err := b.hear(t0, Noticed{ID: "2", Payment: tc.says})
+			if h != HeardNoted || err != nil || b.r.Payment != tc.is || !b.r.Poll || !b.r.NextCheck.IsZero() {
+				t.Fatalf("%s after %s: %s, %v, payment %q, polled %t at %s", tc.says, tc.is, h, err, b.r.Payment, b.r.Poll, b.r.NextCheck)
+			}
+			f := Finding{Kind: FoundDone, Payment: found}
+			if found == PaymentFailed {
+				f = Finding{Kind: FoundFailed}
+			}
+			next, _ := Recheck(View{Record: b.r, Now: t0}, Verdict{Looked: true, Finding: f, Rules: strong, Version: b.r.Version, Asked: t0})
+			if next.Payment != found || next.Poll || next.State != StateSucceeded {
+				t.Errorf("%s after %s, and found %s: payment %q, polled %t", tc.says, tc.is, found, next.Payment, next.Poll)
+			}
+		}
+	}
+}
+
+// A word about a call that was revised counts only where it tells the revision: it may be a late one of an earlier revision.
+func TestNoticeOfWhichRevision(t *testing.T) {
+	for _, n := range []Noticed{yes, denied, never, {Outcome: Succeeded, Payment: PaymentDone}, {Payment: PaymentFailed}} {
+		b := secondRevision(t)
+		was := b.r.Version
+		if _, _, err := b.hear(later, n); !errors.Is(err, ErrWhichRevision) || b.r.Version != was {
+			t.Errorf("%+v: %v, and the call is %s", n, err, b.r.State)
+		}
+	}
+}
+
+// However many notices a record holds, a success that it does not know is taken.
+func TestNoticeOfSuccessAfterMany(t *testing.T) {
+	b := doubt(t)
+	for i := range maxNotices {
+		b.r.Evidence = append(b.r.Evidence, Evidence{Source: proofNotice, Attempt: i + 2, Read: true})
+	}
+	if _, _, err := b.hear(later, never); err == nil {
+		t.Error("notices of failure have no end")
+	}
+	if h, _, err := b.hear(later, yes); h != HeardTaken || err != nil {
+		t.Errorf("a success was %s, %v", h, err)
+	}
+	b.want(StateSucceeded)
 }
 
 func TestNoticeRefuses(t *testing.T) {

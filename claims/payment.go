@@ -43,6 +43,7 @@ func Recheck(v View, d Verdict) (next Record, moved bool) {
 		}
 	case FoundFailed:
 		next.paid(PaymentFailed)
+		next.Poll = d.Payment == PaymentPending // the money can come yet
 	case Contradiction:
 		if d.Alarm {
 			return alarm(*r, d.Reason), true

@@ -123,6 +123,9 @@ func (s *shadow) step(ctx context.Context) (Would, error) {
 				r.target.Record = d.Next
 			} else {
 				r.view.Record = d.Next
+				if d.Next.Era == r.view.Era {
+					r.view.Loss = nil
+				}
 			}
 			continue
 		}

@@ -155,8 +155,9 @@ func checkUndone(v View, q Request) (Decision, bool) {
 			return refuse(&v.Record, AlreadyUndone, "another call undoes it already: "+clip(u.Key)), false
 		}
 	}
-	if (r.Payment == PaymentReversed || r.Payment == PaymentFailed) && len(r.Undos) == 0 {
-		return refuse(&v.Record, AlreadyUndone, "the gateway says that the money went back, or did not come"), false
+	// Of money that did not come the gateway itself decides: what failed once may have come since.
+	if r.Payment == PaymentReversed && len(r.Undos) == 0 {
+		return refuse(&v.Record, AlreadyUndone, "the gateway says that the money went back already"), false
 	}
 	if len(r.Undos) >= MaxParts {
 		return refuse(&v.Record, BadRequest, fmt.Sprintf("a call is undone in at most %d parts", MaxParts)), false

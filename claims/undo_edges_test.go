@@ -142,17 +142,6 @@ func TestUndoAtAnotherGatewayCancelsNothing(t *testing.T) {
 	}
 }
 
-// TestUndoOfMoneyThatDidNotCome: a debit that bounced is not paid back.
-func TestUndoOfMoneyThatDidNotCome(t *testing.T) {
-	b := fresh(t).claim(t0).settle(t0, Sent{Outcome: Succeeded, Answer: body("processing"), Payment: PaymentPending})
-	next, _ := Recheck(View{Record: b.r, Now: at(time.Hour)}, Verdict{Looked: true, Finding: Finding{Kind: FoundFailed}, Rules: strong, Version: b.r.Version, Asked: at(time.Hour)})
-	b.write(next, at(time.Hour), false).want(StateSucceeded)
-	d := undo(b, fresh(t), at(2*time.Hour))
-	if d.Action == Claim {
-		t.Error("a refund is sent of money that never arrived")
-	}
-}
-
 // TestUndoOfAnUndo: one that was not executed stands on the call that it was to undo. It is not cancelled, so that it can be
 // repeated, and is in nobody's way.
 func TestUndoOfAnUndo(t *testing.T) {

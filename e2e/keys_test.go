@@ -328,6 +328,7 @@ func TestKeys_configuredLater(t *testing.T) {
 		k.refusedStart()
 		os.Remove(filepath.Join(k.dir, operators))
 
+		k.with("")
 		k.fresh("--config", k.config)
 		k.hand("a")
 		a = k.restart(a, "a")

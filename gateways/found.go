@@ -68,7 +68,11 @@ func (q *query) found(c Case, it item) claims.Finding {
 		return f
 	}
 	if c.Is == CaseFailed {
-		return claims.Finding{Kind: claims.FoundFailed, Payment: first(c.Payment, "failed"), Reason: "found, failed"}
+		f := claims.Finding{Kind: claims.FoundFailed, Payment: first(c.Payment, claims.PaymentFailed), Reason: "found, failed"}
+		if q.done && q.paid(it) == claims.PaymentPending {
+			f.Payment = claims.PaymentPending // a card that failed may be followed by another
+		}
+		return f
 	}
 	f := claims.Finding{Kind: claims.FoundDone, Payment: c.Payment, Reason: "found"}
 	if f.Payment == "" {

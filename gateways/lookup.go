@@ -21,6 +21,7 @@ const (
 	defaultMissGap = 30 * time.Second
 	defaultWindow  = 10 * time.Minute
 	defaultPages   = 50
+	pollPages      = 5
 	// maxOffset is how far the gateway's clock may be from ours before a lookup by time cannot tell.
 	maxOffset = 5 * time.Minute
 )
@@ -44,6 +45,12 @@ func (g *Gateway) AskAt(ctx context.Context, f claims.Facts, first, asked claims
 // that state alone would not tell whether the call was carried out (an intent that was authorised and then canceled).
 func (g *Gateway) AskAgain(ctx context.Context, f claims.Facts, first, asked claims.Now, ask Asker) (claims.Finding, error) {
 	return g.run(ctx, query{f: f, first: first, asked: asked, ask: ask, done: true})
+}
+
+// AskPayment is AskAgain for no more than where the money is: it reads pollPages pages at most. An object that is further down a list
+// could not be told; a call that succeeded is asked about many times, and each time everything since may be a long list.
+func (g *Gateway) AskPayment(ctx context.Context, f claims.Facts, first, asked claims.Now, ask Asker) (claims.Finding, error) {
+	return g.run(ctx, query{f: f, first: first, asked: asked, ask: ask, done: true, most: pollPages})
 }
 
 func (g *Gateway) run(ctx context.Context, q query) (claims.Finding, error) {
@@ -77,6 +84,7 @@ type query struct {
 	begun time.Time
 	ask   Asker
 	done  bool // the call is known to have succeeded
+	most  int  // pages that are read; 0: what the lookup declares
 }
 
 // target fills the template in.
@@ -249,6 +257,9 @@ func (q *query) list(ctx context.Context, target string) (claims.Finding, error)
 func (q *query) pages() int {
 	if q.l.Pages == nil {
 		return 1
+	}
+	if q.most > 0 {
+		return min(q.most, q.l.Pages.Max)
 	}
 	return q.l.Pages.Max
 }

@@ -33,6 +33,7 @@ type attempt struct {
 
 	c     *conn
 	stop  func() bool // of the timer that closes the socket
+	ended bool        // the connection was given back or closed
 	wrote atomic.Bool
 	done  chan error // the writer's result
 
@@ -298,9 +299,10 @@ func (a *attempt) end() {
 		a.ex.Wrote = a.wrote.Load()
 		a.ex.Timings.Total = time.Since(a.start)
 	}()
-	if a.c == nil {
+	if a.c == nil || a.ended {
 		return
 	}
+	a.ended = true
 	keep := a.clean && a.written()
 	if !a.stop() {
 		keep = false // the timer ran: the socket is closed, or about to be

@@ -67,6 +67,7 @@ func (e *Egress) Stream(ctx context.Context, out Outbound, w http.ResponseWriter
 	a := &attempt{e: e, out: &out, start: time.Now()}
 	defer a.end() // also on a panic
 	if !e.begin(ctx, a, nil) || !a.readAnswerHead(ctx) {
+		a.end() // whether a byte was passed on is known once the writer has returned
 		return &SendError{Cause: a.ex.Cause, Wrote: a.wrote.Load(), Err: a.ex.Err}
 	}
 	rc := http.NewResponseController(w)

@@ -155,7 +155,11 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, g *gateways.Gatewa
 		return
 	}
 	if gateways.Safe(r.Method) {
-		x.pass(w, nil)
+		if ref := x.readBody(w, x.gateway.BodyLimit); ref != nil {
+			x.refuse(w, ref)
+			return
+		}
+		x.pass(w, x.in.Body)
 		return
 	}
 	x.unsafe(w)

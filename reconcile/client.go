@@ -91,7 +91,7 @@ func (r *Reconciler) get(ctx context.Context, g *gateways.Gateway, target string
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage+1))
 	if err != nil {
-		return nil, fmt.Errorf("lookup at %s: answer cut: %w", g.Name, plain(err))
+		return nil, fmt.Errorf("lookup at %s: in the body: %w", g.Name, plain(err))
 	}
 	if len(body) > maxPage {
 		return nil, fmt.Errorf("lookup at %s: answer over %d bytes", g.Name, maxPage)
@@ -104,12 +104,4 @@ func (r *Reconciler) get(ctx context.Context, g *gateways.Gateway, target string
 	}
 	slices.SortStableFunc(a.Header, func(x, y claims.Field) int { return strings.Compare(x.Name, y.Name) })
 	return a, nil
-}
-
-// plain takes the URL, which may hold what belongs in no log, off a client's error.
-func plain(err error) error {
-	if u, ok := err.(*url.Error); ok {
-		return u.Err
-	}
-	return err
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -56,6 +57,7 @@ type DelivererConfig struct {
 type Deliverer struct {
 	DelivererConfig
 	client *http.Client
+	lasts  atomic.Bool // the last Confirm succeeded
 }
 
 // NewDeliverer makes a Deliverer.
@@ -100,12 +102,18 @@ func (d *Deliverer) Run(ctx context.Context) {
 
 // Deliver delivers one batch of the events that are due and returns how many there were, and how many the receiver took.
 func (d *Deliverer) Deliver(ctx context.Context) (n, told int, err error) {
+	// To take events moves their next try: while nothing can be confirmed, they are left alone.
+	if !d.lasts.Load() {
+		if err := d.confirm(ctx); err != nil {
+			return 0, 0, err
+		}
+	}
 	events, err := d.Journal.Untold(ctx, claims.Sweep{Limit: senders, Tenants: d.Tenants, Base: d.Base, Max: d.Max})
 	if err != nil || len(events) == 0 {
 		return 0, 0, err
 	}
-	if err := d.Confirm(ctx); err != nil {
-		return 0, 0, fmt.Errorf("not told yet, it may not last: %w", err)
+	if err := d.confirm(ctx); err != nil { // what was taken may have been written since
+		return 0, 0, err
 	}
 	took := make([]bool, len(events))
 	var wg sync.WaitGroup
@@ -119,6 +127,15 @@ func (d *Deliverer) Deliver(ctx context.Context) (n, told int, err error) {
 		}
 	}
 	return len(events), told, nil
+}
+
+func (d *Deliverer) confirm(ctx context.Context) error {
+	err := d.Confirm(ctx)
+	d.lasts.Store(err == nil)
+	if err != nil {
+		return fmt.Errorf("events are not told yet, they may not last: %w", err)
+	}
+	return nil
 }
 
 // deliver posts one event and, once the receiver has it, marks it as told.

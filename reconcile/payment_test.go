@@ -129,13 +129,14 @@ func TestPayment_moves(t *testing.T) {
 			w.move(id, tt.to)
 			r := w.look(key)
 			w.want(r, claims.StateSucceeded)
-			if r.Payment != tt.want || r.Poll || r.Outcome() != claims.Succeeded || r.Answer == nil {
+			again := tt.name == "intent failed" // another card may follow
+			if r.Payment != tt.want || r.Poll != again || r.Outcome() != claims.Succeeded || r.Answer == nil {
 				t.Errorf("payment %q, polled %t, outcome %s, answer %v", r.Payment, r.Poll, r.Outcome(), r.Answer)
 			}
 			seen := len(w.gw.Sends())
 			w.look(key)
 			w.wantEvents(settled, "call.payment "+key+`: succeeded to succeeded, succeeded, payment "`+tt.want+`"`)
-			if n := len(w.gw.Sends()); n != seen {
+			if n := len(w.gw.Sends()); n != seen && !again {
 				t.Errorf("%d lookups of money that is at rest", n-seen)
 			}
 			if n := len(w.gw.Sends(http.MethodPost)); n != 1 {

@@ -47,10 +47,21 @@ type Config struct {
 // Reconciler reconciles the calls of one store.
 type Reconciler struct {
 	Config
-	clients  map[string]*http.Client
-	pace     pace
-	polls    backlog
-	breakers map[string]*gobreaker.CircuitBreaker[claims.Finding]
+	clients map[string]*http.Client
+	pace    pace
+	polls   backlog
+	// By gateway. Those of payments are their own: a list that is too long for a poll says nothing of the lookups of doubts.
+	doubts, payments map[string]*breaker
+}
+
+type breaker = gobreaker.CircuitBreaker[claims.Finding]
+
+func newBreaker(name string) *breaker {
+	return gobreaker.NewCircuitBreaker[claims.Finding](gobreaker.Settings{
+		Name: name, Timeout: 15 * time.Second,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 10 },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errGaveUp) },
+	})
 }
 
 // New makes a Reconciler.
@@ -61,14 +72,11 @@ func New(cfg Config) *Reconciler {
 	cfg.LookupTimeout = orElse(cfg.LookupTimeout, 20*time.Second)
 	cfg.KeepAnswers = orElse(cfg.KeepAnswers, 168*time.Hour)
 	cfg.KeepEffects = orElse(cfg.KeepEffects, 24*time.Hour)
-	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, breakers: map[string]*gobreaker.CircuitBreaker[claims.Finding]{}}
+	r := &Reconciler{Config: cfg, clients: map[string]*http.Client{}, doubts: map[string]*breaker{}, payments: map[string]*breaker{}}
 	for _, g := range cfg.Gateways.All() {
 		r.clients[g.Name] = newClient(cfg.Links[g.Name])
-		r.breakers[g.Name] = gobreaker.NewCircuitBreaker[claims.Finding](gobreaker.Settings{
-			Name: g.Name + " lookups", Timeout: 15 * time.Second,
-			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 10 },
-			IsExcluded:  func(err error) bool { return errors.Is(err, errGaveUp) },
-		})
+		r.doubts[g.Name] = newBreaker(g.Name + " lookups")
+		r.payments[g.Name] = newBreaker(g.Name + " payments")
 	}
 	return r
 }
@@ -239,16 +247,22 @@ func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.
 	}
 	ctx, cancel := context.WithTimeout(caller, r.LookupTimeout)
 	defer cancel()
-	f, err := r.breakers[g.Name].Execute(func() (claims.Finding, error) {
-		failed := error(nil)
-		ask := g.AskAt
-		if rec.State == claims.StateSucceeded {
-			ask = g.AskAgain
+	through, ask := r.doubts[g.Name], g.AskAt
+	if rec.State == claims.StateSucceeded {
+		through, ask = r.payments[g.Name], g.AskAgain
+		if v.Loss == nil {
+			ask = g.AskPayment
 		}
+	}
+	f, err := through.Execute(func() (claims.Finding, error) {
+		failed := error(nil)
 		f, err := ask(ctx, rec.Facts, rec.FirstStarted, v.Now, func(ctx context.Context, target string) (*claims.Answer, error) {
 			a, err := r.get(ctx, g, target, header)
-			if err != nil || a.Status >= 500 {
-				failed = errors.Join(err, fmt.Errorf("lookup of %s", g.Name))
+			switch {
+			case err != nil:
+				failed = err
+			case a.Status >= 500:
+				failed = fmt.Errorf("lookup at %s: status %d", g.Name, a.Status)
 			}
 			return a, err
 		})
@@ -260,7 +274,10 @@ func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.
 		}
 		return f, err
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
+		return claims.Finding{Reason: "not asked: lookups at " + g.Name + " failed many times in a row"}, false
+	case err != nil:
 		return claims.Finding{Reason: "lookup failed: " + err.Error()}, !errors.Is(err, errGaveUp)
 	}
 	return f, true

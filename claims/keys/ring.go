@@ -115,49 +115,68 @@ func signed(version int, canonical []byte) []byte {
 	return append(b, canonical...)
 }
 
-// Seal is an answer as it may lie in a store under the record of key: its status stays in the clear, header and body are
-// sealed together. It can be opened only for that record, with that status.
-func (r *Ring) Seal(key claims.Key, a *claims.Answer) (*claims.Answer, error) {
+// Place is where in a store an answer lies: under which call, and as what of its record.
+type Place struct {
+	Key      claims.Key
+	Revision int
+	Slot     string
+}
+
+// placeOf is where a record's own answer lies.
+func placeOf(r *claims.Record) Place { return Place{r.Key, r.Revision, "answer"} }
+
+// placeBeside is where the answer of one of a record's evidence lies.
+func placeBeside(key claims.Key, e *claims.Evidence) Place {
+	return Place{key, e.Revision, fmt.Sprintf("evidence %d %x %s", e.Attempt, e.Claim[:], e.Source)}
+}
+
+// Seal is an answer as it may lie in a store: its status stays in the clear, header and body are sealed together. It can be
+// opened only at that place, with that status.
+func (r *Ring) Seal(at Place, a *claims.Answer) (*claims.Answer, error) {
 	if a == nil {
 		return nil, nil
 	}
-	b, err := r.aeads[r.sealer].Encrypt(pack(a), bound(key, a.Status))
+	b, err := r.aeads[r.sealer].Encrypt(pack(a), at.bound(a.Status))
 	if err != nil {
-		return nil, fmt.Errorf("seal an answer of %s: %w", key, err)
+		return nil, fmt.Errorf("seal an answer of %s: %w", at.Key, err)
 	}
 	return &claims.Answer{Status: a.Status, Body: b, Key: r.sealer}, nil
 }
 
-// Open is the inverse of Seal. An answer that was never sealed is what it is. One that cannot be opened is
-// claims.ErrUnreadable.
-func (r *Ring) Open(key claims.Key, a *claims.Answer) (*claims.Answer, error) {
-	if a == nil || a.Key == "" {
-		return a, nil
+// Open is the inverse of Seal. An answer that cannot be opened is claims.ErrUnreadable, and so is one that is not sealed:
+// whoever can write the store could have made it.
+func (r *Ring) Open(at Place, a *claims.Answer) (*claims.Answer, error) {
+	if a == nil {
+		return nil, nil
+	}
+	if a.Key == "" {
+		return nil, fmt.Errorf("answer of %s is not sealed: %w", at.Key, claims.ErrUnreadable)
 	}
 	k, ok := r.aeads[a.Key]
 	if !ok {
-		return nil, fmt.Errorf("answer of %s: key %q is not in the ring: %w", key, a.Key, claims.ErrUnreadable)
+		return nil, fmt.Errorf("answer of %s: key %q is not in the ring: %w", at.Key, a.Key, claims.ErrUnreadable)
 	}
 	if !bears(a.Body, a.Key) || len(a.Header) > 0 {
-		return nil, fmt.Errorf("answer of %s is damaged: %w", key, claims.ErrUnreadable)
+		return nil, fmt.Errorf("answer of %s is damaged: %w", at.Key, claims.ErrUnreadable)
 	}
-	b, err := k.Decrypt(a.Body, bound(key, a.Status))
+	b, err := k.Decrypt(a.Body, at.bound(a.Status))
 	if err == nil {
 		a, err = unpack(a.Status, b)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("answer of %s cannot be opened with key %s: %w", key, a.Key, claims.ErrUnreadable)
+		return nil, fmt.Errorf("answer of %s cannot be opened with key %s: %w", at.Key, a.Key, claims.ErrUnreadable)
 	}
 	return a, nil
 }
 
-// bound is what a sealed answer belongs to, each part with its length, so that no two records have the same.
-func bound(key claims.Key, status int) []byte {
+// bound is what a sealed answer belongs to, each part with its length, so that no two places have the same.
+func (p Place) bound(status int) []byte {
 	b := []byte("fence-sidecar answer 1\x00")
-	for _, s := range []string{key.Tenant, key.Call} {
+	for _, s := range []string{p.Key.Tenant, p.Key.Call, p.Slot} {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
 	}
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Revision))
 	return binary.BigEndian.AppendUint64(b, uint64(status))
 }
 

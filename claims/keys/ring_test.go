@@ -85,7 +85,7 @@ func TestAnswers(t *testing.T) {
 	s := newSet(t)
 	two := promoted(t, added(t, s))
 	old, rotated := newRing(t, s), newRing(t, two)
-	key := claims.Key{Tenant: "shop", Call: "charge:1"}
+	key := keys.Place{Key: claims.Key{Tenant: "shop", Call: "charge:1"}, Revision: 1, Slot: "answer"}
 	for name, a := range answers {
 		sealed, err := old.Seal(key, a)
 		ok(t, err)
@@ -103,9 +103,16 @@ func TestAnswers(t *testing.T) {
 		if none, err := r.Seal(key, nil); none != nil || err != nil {
 			t.Errorf("no answer: %v, %v", none, err)
 		}
-		plain := answers["full"]
-		if back, err := r.Open(key, plain); back != plain || err != nil {
-			t.Errorf("one that was never sealed: %v, %v", back, err)
+		for name, plain := range answers {
+			if plain.Key != "" {
+				continue
+			}
+			if back, err := r.Open(key, plain); back != nil || !errors.Is(err, claims.ErrUnreadable) {
+				t.Errorf("%s, never sealed: %v, %v", name, back, err)
+			}
+		}
+		if none, err := r.Open(key, nil); none != nil || err != nil {
+			t.Errorf("no answer: %v, %v", none, err)
 		}
 	}
 }
@@ -113,7 +120,10 @@ func TestAnswers(t *testing.T) {
 func TestSealedAnswerBelongsToItsRecord(t *testing.T) {
 	s := newSet(t)
 	r, newer, another := newRing(t, s), newRing(t, promoted(t, added(t, s))), newRing(t, newSet(t))
-	key := claims.Key{Tenant: "ab", Call: "c"}
+	at := func(tenant, call string) keys.Place {
+		return keys.Place{Key: claims.Key{Tenant: tenant, Call: call}, Revision: 1, Slot: "answer"}
+	}
+	key := at("ab", "c")
 	seal := func(r *keys.Ring) *claims.Answer {
 		a, err := r.Seal(key, answers["full"])
 		ok(t, err)
@@ -126,12 +136,15 @@ func TestSealedAnswerBelongsToItsRecord(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ring *keys.Ring
-		key  claims.Key
+		at   keys.Place
 		a    *claims.Answer
 	}{
-		"of another call":            {r, claims.Key{Tenant: "ab", Call: "d"}, seal(r)},
-		"of another tenant":          {r, claims.Key{Tenant: "AB", Call: "c"}, seal(r)},
-		"tenant and call run on":     {r, claims.Key{Tenant: "a", Call: "bc"}, seal(r)},
+		"of another call":            {r, at("ab", "d"), seal(r)},
+		"of another tenant":          {r, at("AB", "c"), seal(r)},
+		"tenant and call run on":     {r, at("a", "bc"), seal(r)},
+		"of another revision":        {r, keys.Place{Key: key.Key, Revision: 2, Slot: "answer"}, seal(r)},
+		"of another slot":            {r, keys.Place{Key: key.Key, Revision: 1, Slot: "evidence"}, seal(r)},
+		"call and slot run on":       {r, keys.Place{Key: claims.Key{Tenant: "ab", Call: "ca"}, Revision: 1, Slot: "nswer"}, seal(r)},
 		"with another status":        {r, key, changed(func(a *claims.Answer) { a.Status = 402 })},
 		"with a header line":         {r, key, changed(func(a *claims.Answer) { a.Header = []claims.Field{{Name: "A"}} })},
 		"cut":                        {r, key, changed(func(a *claims.Answer) { a.Body = a.Body[:len(a.Body)-1] })},
@@ -145,7 +158,7 @@ func TestSealedAnswerBelongsToItsRecord(t *testing.T) {
 		"of another ring":            {another, key, seal(r)},
 		"under another key's name":   {newer, key, changed(func(a *claims.Answer) { a.Key = newer.Primaries()[1] })},
 	} {
-		if a, err := c.ring.Open(c.key, c.a); a != nil || !errors.Is(err, claims.ErrUnreadable) {
+		if a, err := c.ring.Open(c.at, c.a); a != nil || !errors.Is(err, claims.ErrUnreadable) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}

@@ -80,13 +80,14 @@ func (s *sealed) seal(r claims.Record) (claims.Record, error) { return each(r, s
 func (s *sealed) open(r claims.Record) (claims.Record, error) { return each(r, s.ring.Open) }
 
 // each is the record with every answer replaced; the given one keeps its own.
-func each(r claims.Record, f func(claims.Key, *claims.Answer) (*claims.Answer, error)) (_ claims.Record, err error) {
-	if r.Answer, err = f(r.Key, r.Answer); err != nil {
+func each(r claims.Record, f func(Place, *claims.Answer) (*claims.Answer, error)) (_ claims.Record, err error) {
+	if r.Answer, err = f(placeOf(&r), r.Answer); err != nil {
 		return claims.Record{}, err
 	}
 	r.Evidence = slices.Clone(r.Evidence)
 	for i := range r.Evidence {
-		if r.Evidence[i].Answer, err = f(r.Key, r.Evidence[i].Answer); err != nil {
+		e := &r.Evidence[i]
+		if e.Answer, err = f(placeBeside(r.Key, e), e.Answer); err != nil {
 			return claims.Record{}, err
 		}
 	}

@@ -15,10 +15,10 @@ import (
 
 // look runs a single statement that reads the header's columns too, and completes it. It begins again after the store's row had to be
 // brought up to date; what was found before is overwritten.
-func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn, *header, string) error) error {
+func (s *Store) look(ctx context.Context, p *pgxpool.Pool, f func(context.Context, *pgxpool.Conn, *header, string) error) error {
 	for range 3 {
 		var h header
-		err := s.read(ctx, s.calls, func(ctx context.Context, c *pgxpool.Conn) error {
+		err := s.read(ctx, p, func(ctx context.Context, c *pgxpool.Conn) error {
 			before := s.seen.load()
 			h = header{}
 			if err := f(ctx, c, &h, before.columns()); err != nil {
@@ -49,7 +49,7 @@ func (s *Store) look(ctx context.Context, f func(context.Context, *pgxpool.Conn,
 // Get implements claims.Store, in one statement.
 func (s *Store) Get(ctx context.Context, key claims.Key, guard claims.Guard) (claims.View, error) {
 	var v claims.View
-	err := s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
+	err := s.look(ctx, s.calls, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
 		var w raw
 		var g, sender rawLease
 		targets := slices.Concat(h.targets(), w.targets(), g.targets(), sender.targets())

@@ -165,9 +165,10 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	tx.Rollback(ctx) //nolint:errcheck // a connection on which it fails is closed, and the server rolls back
 }
 
-// Explain says what the error of the COMMIT of a transaction with an effect means: a refusal, or claims.ErrEffectPerhaps.
+// Explain says what the error of the COMMIT of a transaction with an effect means: a refusal, or claims.ErrEffectPerhaps;
+// the latter also where it had ended before, as nobody knows how.
 func (f *Effects) Explain(e claims.Effect, err error) error {
-	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, pgx.ErrTxClosed) {
+	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return refusal(e, err)
 	}
 	if pe, ok := errors.AsType[*pgconn.PgError](err); ok {

@@ -27,6 +27,21 @@ var sqlRules = []sqlRule{
 		a.wants("FS104", "COMMIT")
 		c.rowsAre()
 	}},
+	{"commit/waits-for-the-disk", func(c *sqlCase) {
+		g, a := c.take(c.t, "shop:order"), c.session()
+		for _, s := range []struct{ set, standbys, want string }{
+			{"off", "NULL", "on"}, {"local", "NULL", "on"}, {"remote_write", "NULL", "remote_write"},
+			{"remote_write", "'b'", "on"}, {"on", "'b'", "on"}, {"remote_apply", "'b'", "remote_apply"},
+		} {
+			c.change(c.t, `UPDATE {schema}.store SET standbys = `+s.standbys)
+			a.must("BEGIN")
+			a.must("SET LOCAL synchronous_commit = " + s.set)
+			a.begins(g, "a")
+			a.must(`DO $$ BEGIN ASSERT current_setting('synchronous_commit') = '` + s.want + `', '` + s.set + `'; END $$`)
+			a.must("ROLLBACK")
+		}
+		c.change(c.t, `UPDATE {schema}.store SET standbys = NULL`)
+	}},
 	// Only the present expiry counts, not how long the lease had left in the beginning.
 	{"commit/renewed-meanwhile", func(c *sqlCase) {
 		g, a := c.take(c.t, "shop:order"), c.session()
@@ -78,6 +93,30 @@ var sqlRules = []sqlRule{
 			c.errorf("take: %v, %v", next, err)
 		}
 	}},
+	{"lease/dead-token-waits-for-nobody", func(c *sqlCase) {
+		g, a, b := c.take(c.t, "shop:order"), c.session(), c.session()
+		c.expire(c.t, g)
+		b.must("BEGIN")
+		b.must(`SELECT 1 FROM {schema}.leases FOR UPDATE`) // as a take
+		a.must("BEGIN")
+		a.must("SET LOCAL lock_timeout = '1s'")
+		a.refuses(g, "a", "FS104")
+	}},
+	{"lease/judged-after-the-wait", func(c *sqlCase) {
+		g, a, b := c.take(c.t, "shop:order"), c.session(), c.session()
+		b.must("BEGIN")
+		b.must(`SELECT 1 FROM {schema}.leases FOR UPDATE`)
+		b.must(`UPDATE {schema}.leases SET token = token + 1`)
+		a.must("BEGIN")
+		wait := a.later(func() {
+			replayed, _, err := a.begin(g, "a")
+			if code(err) != "FS105" || replayed {
+				c.errorf("begin beside a take: %v", err)
+			}
+		})
+		b.must("COMMIT")
+		wait()
+	}},
 	{"lease/idle-is-ended", func(c *sqlCase) {
 		g, a := c.take(c.t, "shop:order"), c.session()
 		const is = `DO $$ BEGIN ASSERT (SELECT setting::integer FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout') BETWEEN %; END $$`
@@ -87,9 +126,14 @@ var sqlRules = []sqlRule{
 		a.must("ROLLBACK")
 		a.must(strings.Replace(is, "%", "0 AND 0", 1))
 		a.must("BEGIN")
-		a.must("SET LOCAL idle_in_transaction_session_timeout = '1h'")
+		a.must("SET LOCAL idle_in_transaction_session_timeout = '1h'") // longer than the lease
 		a.begins(g, "a")
-		a.must(strings.Replace(is, "%", "3600000 AND 3600000", 1))
+		a.must(strings.Replace(is, "%", "1000 AND 60000", 1))
+		a.must("ROLLBACK")
+		a.must("BEGIN")
+		a.must("SET LOCAL idle_in_transaction_session_timeout = '2s'")
+		a.begins(g, "a")
+		a.must(strings.Replace(is, "%", "2000 AND 2000", 1))
 	}},
 	{"lease/quarantine", func(c *sqlCase) {
 		g, a := c.take(c.t, "shop:order"), c.session()

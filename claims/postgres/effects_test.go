@@ -127,6 +127,21 @@ func TestEffectWorkThatEndsItsTransaction(t *testing.T) {
 	s.wantRows(t)
 }
 
+// TestEffectWhoseTransactionHasEnded: what the first end was, the second one cannot tell.
+func TestEffectWhoseTransactionHasEnded(t *testing.T) {
+	s := newShop(t)
+	e := charge(s.take(t, "shop:order"), "a")
+	tx, err := s.pool.Begin(t.Context())
+	ok(t, err)
+	_, _, err = s.Once(t.Context(), tx, e, s.writes("a"))
+	ok(t, err)
+	ok(t, s.Explain(e, tx.Commit(t.Context())))
+	if err := s.Explain(e, tx.Commit(t.Context())); !errors.Is(err, claims.ErrEffectPerhaps) || claims.EffectRefused(err) {
+		t.Errorf("committed again: %v, want perhaps applied", err)
+	}
+	s.wantRows(t, "a")
+}
+
 // TestEffectWhoseCommitAnswerIsLost is perhaps applied, and a repeat tells.
 func TestEffectWhoseCommitAnswerIsLost(t *testing.T) {
 	server := pgtest.Shared(t)

@@ -97,8 +97,9 @@ func (w *rawEvent) event() (claims.Event, error) {
 
 var outcomes = []claims.Outcome{claims.Unknown, claims.Succeeded, claims.Declined, claims.NotExecuted}
 
-// ripe are the events that nothing can come before: see place.
-const ripe = "xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+// ripe are the events that nothing can come before (see place), where $1 is the store's era as an earlier statement saw it. Those of the
+// eras before were all committed before that one's beginning could be; their transactions are perhaps another server's.
+const ripe = "(era < $1 OR xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint)"
 
 // Events implements claims.Journal. A transaction that stays open holds back what was written after it began: it comes late.
 func (s *Store) Events(ctx context.Context, after string, limit int) ([]claims.Event, error) {
@@ -111,8 +112,8 @@ func (s *Store) Events(ctx context.Context, after string, limit int) ([]claims.E
 		if err := t.gave(from); err != nil {
 			return err
 		}
-		out, err = t.events("SELECT "+eventColumns+" FROM {schema}.events WHERE (era, xid, seq) > ($1, $2, $3) AND "+ripe+
-			" ORDER BY era, xid, seq LIMIT $4", from.era, from.xid, from.seq, limit)
+		out, err = t.events("SELECT "+eventColumns+" FROM {schema}.events WHERE (era, xid, seq) > ($2, $3, $4) AND "+ripe+
+			" ORDER BY era, xid, seq LIMIT $5", t.era, from.era, from.xid, from.seq, limit)
 		if len(out) > 0 {
 			t.change(message) // seen is not acknowledged
 		}
@@ -158,7 +159,7 @@ func (t *tx) events(sql string, args ...any) ([]claims.Event, error) {
 // LastEvent implements claims.Journal.
 func (s *Store) LastEvent(ctx context.Context) (id string, err error) {
 	err = s.write(ctx, s.calls, nil, func(t *tx) error {
-		last, err := t.events("SELECT " + eventColumns + " FROM {schema}.events WHERE " + ripe + " ORDER BY era DESC, xid DESC, seq DESC LIMIT 1")
+		last, err := t.events("SELECT "+eventColumns+" FROM {schema}.events WHERE "+ripe+" ORDER BY era DESC, xid DESC, seq DESC LIMIT 1", t.era)
 		id = ""
 		if len(last) > 0 {
 			id = last[0].ID

@@ -165,6 +165,29 @@ func TestPlacesAcrossALoss(t *testing.T) {
 	}
 }
 
+// TestEventsOfARestoredDump: ids of transactions of the server before mean nothing on one that has not come as far.
+func TestEventsOfARestoredDump(t *testing.T) {
+	cfg := migrated(t)
+	s := open(t, cfg)
+	happen(t, s, "before")
+	alter(t, cfg, `UPDATE {schema}.events SET xid = 1::bigint << 60`)
+	alter(t, cfg, `UPDATE {schema}.store SET system_id = 'another'`)
+	last := func(call, at string) {
+		t.Helper()
+		if last, err := s.LastEvent(t.Context()); err != nil || last != at || at == "" {
+			t.Errorf("last event %q, %v, want that of %s, %q", last, err, call, at)
+		}
+	}
+	at := wantEvents(t, s, "", "before")
+	last("before", at)
+	slow := late(t, cfg, "slow") // holds back what is of the present era
+	happen(t, s, "after")
+	last("before", wantEvents(t, s, "", "before"))
+	ok(t, slow.tx.Commit(t.Context()))
+	wantEvents(t, s, at, "slow", "after")
+	last("after", wantEvents(t, s, "", "before", "slow", "after"))
+}
+
 // TestPlacesAheadAreRefused: a reader that would wait until the ids have come as far is told instead.
 func TestPlacesAheadAreRefused(t *testing.T) {
 	cfg := migrated(t)

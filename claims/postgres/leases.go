@@ -108,8 +108,28 @@ func (s *Store) lockLease(scope, strength string, w *rawLease) statement {
 	}
 }
 
-// onLease runs a transaction on one scope over the connections that are kept for leases.
+// waits takes the turn of those who lock a lease against what is done under it.
+func (s *Store) waits(ctx context.Context) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("postgres store: not applied: others wait for leases: %w", ctx.Err())
+	}
+}
+
+// onLease runs a transaction on one scope over the connections that are kept for leases. Whoever locks it against what is done under it
+// may have to wait for an application's transaction: only one at a time, so that renewals always have the other connection.
 func (s *Store) onLease(ctx context.Context, scope, strength string, f func(*tx, lease) (claims.Lease, error)) (claims.Lease, error) {
+	if strength == forUpdate {
+		done, err := s.waits(ctx)
+		if err != nil {
+			return claims.Lease{}, err
+		}
+		defer done()
+	}
 	var w rawLease
 	var out claims.Lease
 	err := s.write(ctx, s.leases, []statement{s.lockLease(scope, strength, &w)}, func(t *tx) error {
@@ -139,6 +159,13 @@ func (s *Store) Acquire(ctx context.Context, scope, holder string, ttl time.Dura
 	}
 	if err := s.checkTTL(scope, ttl); err != nil {
 		return claims.Lease{}, err
+	}
+	// A lease that is live needs no lock to be told so, nor a wait for what is done under it: at worst it was released meanwhile.
+	switch l, err := s.state(ctx, s.leases, scope); {
+	case err != nil:
+		return claims.Lease{}, fmt.Errorf("not applied: %w", err)
+	case l.Status == claims.LeaseLive:
+		return l, claims.ErrHeld
 	}
 	return s.onLease(ctx, scope, forUpdate, func(t *tx, l lease) (claims.Lease, error) {
 		if err := t.open(); err != nil {
@@ -300,8 +327,12 @@ func (s *Store) Cancel(ctx context.Context, scope string) (claims.Lease, error) 
 }
 
 // State implements claims.Leases.
-func (s *Store) State(ctx context.Context, scope string) (out claims.Lease, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
+func (s *Store) State(ctx context.Context, scope string) (claims.Lease, error) {
+	return s.state(ctx, s.calls, scope)
+}
+
+func (s *Store) state(ctx context.Context, p *pgxpool.Pool, scope string) (out claims.Lease, err error) {
+	err = s.look(ctx, p, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
 		var w rawLease
 		err := c.QueryRow(ctx, s.schema.sql("SELECT "+columns+", l."+leaseJoined+headerFrom+
 			" LEFT JOIN {schema}.leases l ON l.scope = $1"), []byte(scope)).Scan(append(h.targets(), w.targets()...)...)

@@ -42,7 +42,7 @@ const membersFrom = `(SELECT coalesce(json_agg(json_build_array(encode(l.scope, 
 
 // Members implements claims.Members.
 func (s *Store) Members(ctx context.Context) (out []claims.Member, err error) {
-	err = s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
+	err = s.look(ctx, s.calls, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
 		var text string
 		err := c.QueryRow(ctx, s.schema.sql("SELECT "+columns+", "+membersFrom+headerFrom)).Scan(append(h.targets(), &text)...)
 		if err != nil {

@@ -30,7 +30,7 @@ type Status struct {
 // Status reads the store's standing in one statement.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	var out Status
-	err := s.look(ctx, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
+	err := s.look(ctx, s.calls, func(ctx context.Context, c *pgxpool.Conn, h *header, columns string) error {
 		var version string
 		err := c.QueryRow(ctx, s.schema.sql("SELECT "+columns+", current_setting('server_version')"+headerFrom)).
 			Scan(append(h.targets(), &version)...)

@@ -4,8 +4,9 @@
 //
 // Nothing rests on a session: no prepared statements, no SET, no LISTEN, no session locks, no search_path, so that a
 // transaction pooler (PgBouncer) may stand between. No connection is held outside of a method. Leases have connections of
-// their own, which no load of claims can keep busy. A server that turns read-only, or is gone, loses all of its
-// connections; several hosts in the URL are tried until one takes writes.
+// their own, which no load of claims can keep busy, and of which takes and releases use one: they may have to wait for an
+// application's transaction, renewals never. A server that turns read-only, or is gone, loses all of its connections;
+// several hosts in the URL are tried until one takes writes.
 //
 // A write is two round trips: begin, locks and the clock; then writes, the check that the leases still hold, commit. An
 // error says whether it came before the commit was sent (not applied) or not (perhaps applied).
@@ -110,6 +111,7 @@ type Store struct {
 	keyset []byte
 	leases *pgxpool.Pool
 	calls  *pgxpool.Pool
+	turn   chan struct{} // has one place, for whoever may wait for what is done under a lease: see onLease
 	seen   seen
 	closed atomic.Bool
 	once   sync.Once
@@ -131,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, schema: schemaOf(cfg.Schema)}
+	s := &Store{cfg: cfg, schema: schemaOf(cfg.Schema), turn: make(chan struct{}, 1)}
 	if s.leases, err = s.pool(leaseConnections); err != nil {
 		return nil, err
 	}

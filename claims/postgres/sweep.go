@@ -62,26 +62,38 @@ const maxSweep = 500
 // Unsettled implements claims.Store: the longest due first, ties in key order. Rows that others have locked are left out:
 // somebody is at them.
 //
-// The time is read before the rows are locked, which can only make fewer of them due.
+// The time is read before the rows are locked, which can only make fewer of them due. It is that of the first transaction for all that the
+// limit needs, so that none comes twice. Where a later one fails, what the others found counts: it is not due again for a while.
 func (s *Store) Unsettled(ctx context.Context, sweep claims.Sweep) ([]claims.Key, error) {
-	limit := min(max(sweep.Limit, 0), maxSweep)
-	if limit == 0 {
-		return nil, nil
-	}
 	var due []claims.Key
-	err := s.write(ctx, s.calls, nil, func(t *tx) (err error) {
-		due, err = t.unsettled(sweep, limit)
-		return err
-	})
-	if err != nil {
-		return nil, err
+	var asked int64
+	for len(due) < sweep.Limit {
+		limit := min(sweep.Limit-len(due), maxSweep)
+		var found []claims.Key
+		err := s.write(ctx, s.calls, nil, func(t *tx) (err error) {
+			if len(due) == 0 {
+				asked = t.now.Store.UnixNano()
+			}
+			found, err = t.unsettled(sweep, asked, limit)
+			return err
+		})
+		if err != nil && len(due) > 0 {
+			return due, nil //nolint:nilerr // the next sweep meets it
+		}
+		if err != nil {
+			return nil, err
+		}
+		due = append(due, found...)
+		if len(found) < limit {
+			break
+		}
 	}
 	return due, nil
 }
 
-func (t *tx) unsettled(sweep claims.Sweep, limit int) ([]claims.Key, error) {
+func (t *tx) unsettled(sweep claims.Sweep, asked int64, limit int) ([]claims.Key, error) {
 	now := t.now.Store.UnixNano()
-	args, tenants := []any{now, limit}, "true"
+	args, tenants := []any{asked, limit}, "true"
 	if len(sweep.Tenants) > 0 {
 		args, tenants = append(args, bytesOf(sweep.Tenants)), "tenant = ANY ($3::bytea[])"
 	}

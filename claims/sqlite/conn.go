@@ -80,6 +80,12 @@ func busy(err error) bool {
 	return ok && e.Code()&0xff == 5 // SQLITE_BUSY and its extended codes (sqlite.org/rescode.html)
 }
 
+// constraint reports whether a constraint was violated.
+func constraint(err error) bool {
+	e, ok := errors.AsType[*driverpkg.Error](err)
+	return ok && e.Code()&0xff == 19 // SQLITE_CONSTRAINT and its extended codes (sqlite.org/rescode.html)
+}
+
 // bare is a connection before any setting: for looking at a file that may be anybody's.
 func bare(db *sql.DB) (*conn, error) {
 	sc, err := db.Conn(context.Background())

@@ -127,7 +127,12 @@ func (f *Effects) transact(ctx context.Context, e claims.Effect, work Work) ([]b
 		}
 		return nil, false, err
 	}
-	if _, err := c.exec("COMMIT"); err != nil {
+	if _, err := c.exec("COMMIT"); constraint(err) { // a deferred one of the application's: the transaction stands as it was
+		if _, e := c.exec("ROLLBACK"); e == nil {
+			clean = true
+		}
+		return nil, false, fmt.Errorf("not committed: %w", err)
+	} else if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", claims.ErrEffectPerhaps, err)
 	}
 	clean = true
@@ -249,8 +254,8 @@ func (t *tx) find(e claims.Effect) (result []byte, found bool, err error) {
 	return result, true, nil
 }
 
-// errEndedByWork says that a work ended the transaction that it ran in.
-var errEndedByWork = errors.New("the work ended the effect's transaction; what it wrote before and after is not fenced")
+// errEndedByWork says that the transaction ended within the work, which a failed statement can do.
+var errEndedByWork = errors.New("a statement of the work ended the effect's transaction: nothing of it is written")
 
 // work runs the application's part.
 func (f *Effects) work(ctx context.Context, c *conn, work Work) ([]byte, error) {

@@ -6,21 +6,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 )
 
 // EffectTx is what a work has of the effect's transaction. Statements that begin or end one are refused, and so are settings
-// and other files. It may be used only until the work returns.
+// and other files. It may be used only until the work returns. Where a statement fails in a way that ends the transaction (OR
+// ROLLBACK, RAISE(ROLLBACK), a full disk), everything after it is refused and the effect fails, whatever the work returns.
 type EffectTx struct {
 	mu   sync.Mutex
 	c    *conn // nil: over
+	dead error // that the transaction has ended before the work
 	open []*sql.Rows
 }
 
-// ErrEffectOver says that an EffectTx was used after its work had returned; nothing was done.
-var ErrEffectOver = errors.New("the effect's work has returned")
+// ErrEffectOver says that an EffectTx was used after its work had returned, or after its transaction had ended; nothing was
+// done.
+var ErrEffectOver = errors.New("the effect's work has returned, or its transaction has ended")
 
 // end also closes what the work left open: the connection cannot be closed before.
 func (t *EffectTx) end() {
@@ -39,7 +43,11 @@ func (t *EffectTx) Exec(query string, args ...any) (sql.Result, error) {
 	if err := t.allows(query); err != nil {
 		return nil, err
 	}
-	return t.c.sql.ExecContext(context.Background(), query, args...)
+	result, err := t.c.sql.ExecContext(context.Background(), query, args...)
+	if err != nil {
+		t.lives()
+	}
+	return result, err
 }
 
 // Query runs a statement with rows.
@@ -50,10 +58,12 @@ func (t *EffectTx) Query(query string, args ...any) (*sql.Rows, error) {
 		return nil, err
 	}
 	rows, err := t.c.sql.QueryContext(context.Background(), query, args...)
-	if err == nil {
-		t.open = append(t.open, rows)
+	if err != nil {
+		t.lives()
+		return nil, err
 	}
-	return rows, err
+	t.open = append(t.open, rows)
+	return rows, nil
 }
 
 // EffectRow is the answer of QueryRow.
@@ -98,5 +108,22 @@ func (t *EffectTx) allows(query string) error {
 			return fmt.Errorf("%w: %s is not for an effect's work", claims.ErrBadEffect, verb)
 		}
 	}
-	return nil
+	return t.lives() // also what rows failed of ends a transaction, and their errors are not seen here
+}
+
+// lives asks whether the transaction still stands: after it each statement would commit by itself, without the write lock. Within
+// one SQLite refuses a BEGIN, and changes nothing; unlike a RELEASE it does so beside open rows of a writing statement too.
+func (t *EffectTx) lives() error {
+	if t.dead != nil {
+		return t.dead
+	}
+	_, err := t.c.exec("BEGIN")
+	if err != nil && strings.Contains(err.Error(), "within a transaction") {
+		return nil
+	}
+	if err == nil {
+		_, err = t.c.exec("ROLLBACK")
+	}
+	t.dead = errors.Join(ErrEffectOver, err)
+	return t.dead
 }

@@ -127,9 +127,11 @@ func TestConfigurationDefaultsAreDocumented(t *testing.T) {
 			var want string
 			switch x := f.Interface().(type) {
 			case time.Duration:
-				want = strings.TrimSuffix(x.String(), "m0s") // 1m0s is written 1m
-				if want != x.String() {
-					want += "m"
+				want = x.String() // 1m0s is written 1m, 24h0m0s 24h
+				for _, zero := range []string{"m0s", "h0m"} {
+					if short, ok := strings.CutSuffix(want, zero); ok {
+						want = short + zero[:1]
+					}
 				}
 			case []string:
 				want = "[" + strings.Join(x, ", ") + "]"

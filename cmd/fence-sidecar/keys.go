@@ -61,11 +61,15 @@ func (n keysNewCmd) set(ctx context.Context) (*keys.Set, error) {
 	if n.Config == "" {
 		return keys.New()
 	}
-	_, b, err := configFlag{n.Config}.open(ctx)
+	c, b, err := configFlag{n.Config}.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
+	if !c.Keys.IsZero() { // its sidecars write with that set, which the made one would lack
+		return nil, c.errorf("keys: %s%s is configured: `keys rotate` adds to that set; --config is for sidecars that serve with the store's own",
+			c.Keys.Env, c.Keys.File)
+	}
 	s, err := keys.Parse(b.Keyset())
 	if err != nil {
 		return nil, fmt.Errorf("store: its own keys: %w", err)
@@ -74,7 +78,7 @@ func (n keysNewCmd) set(ctx context.Context) (*keys.Set, error) {
 }
 
 type keysRotateCmd struct {
-	File   string `required:"" placeholder:"FILE" help:"The key set; it is replaced in one step, with the same mode."`
+	File   string `required:"" placeholder:"FILE" help:"The key set; it is replaced in one step, with the same owner and mode."`
 	Config string `short:"c" env:"FENCE_CONFIG" placeholder:"FILE" help:"Configuration file of the store whose sidecars must be able to read the added keys. Needed for the second step."`
 }
 
@@ -201,7 +205,11 @@ func replaceKeys(path string, s *keys.Set) (err error) {
 			os.Remove(f.Name())
 		}
 	}()
-	if err := f.Chmod(st.Mode().Perm()); err != nil {
+	if err := keepOwner(f, st, f.Chown); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Chmod(st.Mode().Perm()); err != nil { // after the owner: meanwhile nobody else can read it
 		f.Close()
 		return err
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/claims/keys"
 	"github.com/fence-sidecar/fence-sidecar/claims/memory"
+	"github.com/fence-sidecar/fence-sidecar/claims/sqlite"
 )
 
 // made is a file with a fresh key set.
@@ -56,6 +59,29 @@ func TestKeysNew(t *testing.T) {
 	}
 	if err := (keysShowCmd{File: path}).Run(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKeysNewOfAStore begins with the store's own keys, and is refused where the configuration has a set: sidecars write with that.
+func TestKeysNewOfAStore(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "fence.db")
+	if _, err := sqlite.Migrate(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("store: {path: %q, allowTmpfs: true}\n", store) + okGateway
+	out := filepath.Join(t.TempDir(), "keys.json")
+	configured := write(t, text+fmt.Sprintf("keys: {file: %q}\n", made(t)))
+	if err := (keysNewCmd{Out: out, Config: configured}).Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), configured+": keys: ") {
+		t.Errorf("beside a configured set: %v", err)
+	}
+	if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("refused, and a file is there: %v", err)
+	}
+	if err := (keysNewCmd{Out: out, Config: write(t, text)}).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := readKeys(out); err != nil || len(s.Pending()) != 2 {
+		t.Errorf("%v, %v", s, err)
 	}
 }
 

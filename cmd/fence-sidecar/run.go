@@ -237,17 +237,23 @@ func (s *sidecar) drain(ls []listening) error {
 		limit = s.longestAttempt() + 5*time.Second
 	}
 	s.log.Info("draining", "in_flight", s.fence.InFlight(), "at_most", limit.String())
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	end := time.Now().Add(limit)
+	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	err := s.fence.Drain(ctx)
 	s.console.Close() // its watches would keep the listener open
-	last, cancelLast := context.WithTimeout(context.Background(), 5*time.Second)
+	// Requests that pass without a fence are no calls in flight: the listeners wait for them, with what is left of the time.
+	last, cancelLast := context.WithTimeout(context.Background(), max(time.Until(end), 5*time.Second))
 	defer cancelLast()
+	var closing sync.WaitGroup
 	for _, l := range ls {
-		if e := l.server.Shutdown(last); e != nil {
-			l.server.Close()
-		}
+		closing.Go(func() {
+			if e := l.server.Shutdown(last); e != nil {
+				l.server.Close()
+			}
+		})
 	}
+	closing.Wait()
 	for _, e := range s.egress {
 		e.Close()
 	}

@@ -146,22 +146,26 @@ func (x *exchange) aim(t target) (claims.Key, error) {
 		return x.c.newKey(&t.tenant, *t.key)
 	}
 	var found []claims.Key
+	unread := false
 	for _, states := range [][]claims.State{{claims.StatePending, claims.StateUnknown, claims.StateReview}, nil} {
-		rs, _, err := x.newest([]string{t.tenant}, states, maxScan)
+		rs, unreadable, err := x.newest([]string{t.tenant}, states, maxScan)
 		if err != nil {
 			return claims.Key{}, err
 		}
+		unread = unread || unreadable
 		for i := range rs {
 			if named(&rs[i], t.reference) && !slices.Contains(found, rs[i].Key) {
 				found = append(found, rs[i].Key)
 			}
 		}
 	}
-	switch len(found) {
-	case 0:
-		return claims.Key{}, claims.ErrOrphan
-	case 1:
+	switch {
+	case len(found) == 1:
 		return found[0], nil
+	case len(found) == 0 && unread: // it may be one of those
+		return claims.Key{}, claims.ErrUnreadable
+	case len(found) == 0:
+		return claims.Key{}, claims.ErrOrphan
 	}
 	return claims.Key{}, refusal(claims.NoticeRefused, "several calls have the reference: name the call by its key")
 }

@@ -68,6 +68,35 @@ func TestEvidence_orphan(t *testing.T) {
 	k.wants(k.tell("evidence", adaToken, `{"id":"2","outcome":"declined","attempt":2}`, "key", "other"), 404, "no-such-call")
 }
 
+// A call that this version cannot read may be the one that has the reference: nobody can say that there is none.
+func TestEvidence_unreadable(t *testing.T) {
+	k := newKit(t, operated)
+	k.call("a", claims.StateUnknown)
+	k.call("b", claims.StateUnknown)
+	k.store.Spoil(claims.Key{Tenant: "default", Call: "b"})
+	const body = `{"id":"evt_1","outcome":"succeeded"}`
+	k.wants(k.tell("evidence", adaToken, body, "reference", "ref-b"), 503, "unreadable")
+	k.wantHeard(k.tell("evidence", adaToken, body, "reference", "ref-a"), "taken")
+	k.wants(k.tell("evidence", adaToken, body, "key", "c"), 404, "no-such-call")
+	k.same("orphans", k.heardAs("orphan"), "1")
+}
+
+// A notice by key alone of a call that was revised is refused: it may be about an earlier revision.
+func TestEvidence_revised(t *testing.T) {
+	k := newKit(t, operated)
+	k.call("a", claims.StateUnknown, func(r *claims.Record) {
+		r.Past = []claims.Past{{Revision: 1, State: claims.StateDeclined, Facts: r.Facts}}
+		r.Revision, r.Facts.Reference = 2, "ref-a2"
+	})
+	const body = `{"id":"evt_1","outcome":"succeeded"}`
+	r := k.tell("evidence", adaToken, body, "key", "a")
+	k.wants(r, 409, "notice-refused")
+	if !strings.Contains(r.text("detail"), "name the reference") || k.record("a").Version != 1 {
+		t.Errorf("%s", r.raw)
+	}
+	k.wantHeard(k.tell("evidence", adaToken, body, "key", "a", "reference", "ref-a2"), "taken")
+}
+
 func TestEvidence_conflict(t *testing.T) {
 	k := newKit(t, operated)
 	k.call("paid", claims.StateSucceeded)

@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -31,12 +32,14 @@ func (x *exchange) operator() (string, error) {
 	who, matches := "", 0
 	for _, o := range x.c.Operators {
 		token, err := o.Token()
-		usable := err == nil && len(token) >= MinToken
-		if !usable {
+		if err == nil && len(token) < MinToken {
+			err = fmt.Errorf("it has less than %d bytes", MinToken)
+		}
+		if err != nil {
 			x.c.Log.LogAttrs(x.r.Context(), slog.LevelWarn, "an operator's token cannot be used", slog.String("operator", o.Name), slog.Any("error", err))
 		}
 		want := sha256.Sum256([]byte(token))
-		if subtle.ConstantTimeCompare(sum[:], want[:]) == 1 && usable && has {
+		if subtle.ConstantTimeCompare(sum[:], want[:]) == 1 && err == nil && has {
 			who, matches = o.Name, matches+1
 		}
 	}

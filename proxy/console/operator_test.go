@@ -53,6 +53,11 @@ func TestOperator_refused(t *testing.T) {
 	if n := strings.Count(logged.String(), "a change was refused"); n != 26 {
 		t.Errorf("%d are logged", n)
 	}
+	for _, why := range []string{`operator=short error="it has less than 16 bytes"`, `operator=broken error="no such file"`} {
+		if !strings.Contains(logged.String(), why) {
+			t.Errorf("not logged: %s", why)
+		}
+	}
 	k.wants(k.tell("resolve", adaToken, lookAgain, "key", "a"), 200, "")
 }
 

@@ -141,7 +141,9 @@ END $$;
 --
 -- The lease's row stays locked until the transaction ends: renewals pass, a take waits. So whoever gets the lease next comes after
 -- this transaction, whatever becomes of it. One that stands still must not keep the lease from others: where the
--- application has set no limit, the server ends it.
+-- application has set no limit, or one that is longer than the lease, the server ends it.
+--
+-- The commit waits for what the store's own commits wait for, whatever the application has set.
 CREATE FUNCTION {schema}.begin_effect(token text, tenant text, name text, key text, fingerprint bytea,
   OUT replayed boolean, OUT result bytea) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -152,6 +154,8 @@ DECLARE
   lease     record;
   locked    boolean;
   left_ns   bigint;
+  left_ms   bigint;
+  idle_ms   bigint;
   e         record;
 BEGIN
   IF given IS NULL OR octet_length(given) NOT BETWEEN 1 AND 255 THEN
@@ -159,14 +163,21 @@ BEGIN
   END IF;
   lease := {schema}.effect_token(token, in_tenant);
 
+  left_ns := {schema}.effect_lease(lease.scope, lease.number); -- a dead token does not wait for the row, nor lock it
   LOOP
     PERFORM 1 FROM {schema}.leases l WHERE l.scope = lease.scope FOR KEY SHARE;
     locked := FOUND;
     left_ns := {schema}.effect_lease(lease.scope, lease.number);
     EXIT WHEN locked; -- else the row is only just there
   END LOOP;
-  IF current_setting('idle_in_transaction_session_timeout') = '0' THEN
-    PERFORM set_config('idle_in_transaction_session_timeout', greatest(left_ns / 1000000, 1000)::text, true);
+  left_ms := greatest(left_ns / 1000000, 1000);
+  SELECT s.setting::bigint INTO STRICT idle_ms FROM pg_settings s WHERE s.name = 'idle_in_transaction_session_timeout';
+  IF idle_ms = 0 OR idle_ms > left_ms THEN
+    PERFORM set_config('idle_in_transaction_session_timeout', left_ms::text, true);
+  END IF;
+  IF current_setting('synchronous_commit') IN ('off', 'local') OR current_setting('synchronous_commit') = 'remote_write'
+    AND EXISTS (SELECT 1 FROM {schema}.store s WHERE s.standbys IS NOT NULL) THEN -- those are to have it on their disks
+    PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
 
   PERFORM {schema}.effect_mark(lease.scope, lease.number);
