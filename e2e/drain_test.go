@@ -79,3 +79,27 @@ func TestDrain_silentGateway(t *testing.T) {
 		})
 	}
 }
+
+// TestDrain_unfenced: a request that passes without a fence is no call, and is waited for all the same: its app has no other way to
+// learn what became of it.
+func TestDrain_unfenced(t *testing.T) {
+	t.Parallel()
+	gateway, u := newSandbox(t, sandbox.Config{})
+	u.attempt, u.untagged = "60s", "pass"
+	w := newWorld(t, settings{gateway: []use{u}})
+	a := w.start("A")
+	inject(t, gateway, sandbox.Fault{Name: "delay", Arg: "8s"})
+	bare := charge("")
+	bare.lines = []string{"Content-Type: application/x-www-form-urlencoded"}
+	first := later(a.at("stripe"), bare)
+	if err := gateway.WaitSends(t.Context(), 1, "POST"); err != nil {
+		t.Fatal(err)
+	}
+	a.signal(syscall.SIGTERM)
+	if p := await(t, first); p.status != 200 || p.id() == "" {
+		t.Errorf("its answer was cut off: %s", p)
+	}
+	if code := a.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -231,6 +231,30 @@ func TestPageCap(t *testing.T) {
 	}
 }
 
+// A poll of a payment reads five pages at most; a lookup of a doubt reads on.
+func TestAskPayment_pages(t *testing.T) {
+	long := func() *script {
+		s := &script{t: t, date: later}
+		for i := range 6 {
+			s.pages = append(s.pages, list(i < 5, intent(fmt.Sprint("pi_", i), map[bool]string{true: "REF", false: "X"}[i == 5], "succeeded", "")))
+		}
+		return s
+	}
+	g, f := stripe(t), facts("payment_intents_create")
+	s := long()
+	if got, err := g.AskPayment(t.Context(), f, begun, asked, s.ask); err != nil || got.Kind != claims.CouldNotTell || len(s.asked) != 5 {
+		t.Errorf("%+v, %v, after %d pages", got, err, len(s.asked))
+	}
+	s = long()
+	if got, err := g.AskAgain(t.Context(), f, begun, asked, s.ask); err != nil || got.Kind != claims.FoundDone || len(s.asked) != 6 {
+		t.Errorf("%+v, %v, after %d pages", got, err, len(s.asked))
+	}
+	s = &script{t: t, pages: []string{list(true, intent("pi_1", "X", "succeeded", "")), list(false, intent("pi_2", "REF", "succeeded", ""))}, date: later}
+	if got, err := g.AskPayment(t.Context(), f, begun, asked, s.ask); err != nil || got.Payment != "done" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestAskObject(t *testing.T) {
 	pi := func(status, rest string) string {
 		return fmt.Sprintf(`{"id":"x_1","object":"payment_intent","status":%q%s}`, status, rest)

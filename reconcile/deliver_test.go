@@ -353,6 +353,55 @@ func TestDeliver_unconfirmed(t *testing.T) {
 	}
 }
 
+// counting counts how often events are taken from a journal.
+type counting struct {
+	claims.Journal
+	n int
+}
+
+func (c *counting) Untold(ctx context.Context, s claims.Sweep) ([]claims.Event, error) {
+	c.n++
+	return c.Journal.Untold(ctx, s)
+}
+
+// However long nothing can be confirmed, the events are delivered as soon as it can: their next try is not put off meanwhile.
+func TestDeliver_confirmsFirst(t *testing.T) {
+	for name, before := range map[string]int{"from the start": 0, "later": 1} {
+		t.Run(name, func(t *testing.T) {
+			p := newPost(t, nil)
+			j, lasts := &counting{Journal: p.store}, before == 1
+			d := p.deliverer(j, func(c *reconcile.DelivererConfig) {
+				c.Confirm = func(context.Context) error {
+					if lasts {
+						return nil
+					}
+					return errors.New("no standby")
+				}
+			})
+			for range before {
+				p.settle("early")
+				p.round(d)
+			}
+			taken := j.n
+			lasts = false
+			p.settle("a")
+			for range 20 {
+				if _, _, err := d.Deliver(t.Context()); err == nil {
+					t.Fatal("told what may not last")
+				}
+				p.moved.Add(int64(20 * time.Second))
+			}
+			if j.n > taken+before { // the first time it is not known yet
+				t.Errorf("events were taken %d times in vain", j.n-taken)
+			}
+			lasts = true
+			if n, told := p.round(d); n != 1 || told != 1 {
+				t.Errorf("%d events, %d told as soon as they last", n, told)
+			}
+		})
+	}
+}
+
 // Two processes share the events of one journal, and a third, of another tenant, has none of them.
 func TestDeliver_shared(t *testing.T) {
 	p := newPost(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusAccepted) })

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -394,5 +395,25 @@ func TestSweep_twoProcesses(t *testing.T) {
 	w.rec.Sweep(t.Context())
 	if n := len(w.gw.Sends()); n != 20 {
 		t.Errorf("%d lookups of 20 payments", n)
+	}
+}
+
+// A poll does not read a list that goes on for ever; after a loss, which asks whether there is a second success, it is read on.
+func TestPayment_longList(t *testing.T) {
+	var pages atomic.Int64
+	endless := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(rw, `{"object":"list","has_more":true,"data":[{"id":"pi_%d","object":"payment_intent","metadata":{}}]}`, pages.Add(1))
+	}))
+	defer endless.Close()
+	w := newWorld(t, func(g *gateways.Gateway) { g.BaseURL = endless.URL })
+	w.succeeded(key, intent.route)
+	if r := w.look(key); pages.Swap(0) != 5 || r.Payment != claims.PaymentPending || !r.Poll {
+		t.Errorf("payment %q, polled %t", r.Payment, r.Poll)
+	}
+	w.store.Lose(w.now(), time.Second)
+	w.look(key)
+	if n := pages.Load(); n != 100 {
+		t.Errorf("%d pages after a loss, want all 100 that the lookup declares", n)
 	}
 }
