@@ -290,7 +290,7 @@ func remove(t *testing.T, path string) {
 func statement(text string) func(t *testing.T, path string) {
 	return func(t *testing.T, path string) {
 		t.Helper()
-		db, err := sql.Open("sqlite", "file:"+path)
+		db, err := sql.Open("sqlite", fmt.Sprintf("file:%s?_pragma=busy_timeout(%d)", path, patience.Milliseconds())) // a sidecar may be writing
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,6 +33,7 @@ func (r runCmd) Run(ctx context.Context) error {
 	}
 	log := newLogger(c.Log)
 	slog.SetDefault(log)
+	stdlog.SetOutput(io.Discard) // net/http's client prints there what came unasked on an idle connection: bytes of answers
 	p := &probes{}
 	defer p.close()
 	store, err := awaitStore(ctx, c, log, func() error { return p.start(c, log) })
