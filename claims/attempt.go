@@ -27,7 +27,6 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 		admitted(ErrNotCounted)
 		return r.notClaimed(err)
 	}
-	r.tellTwin(rec)
 	s, gate := r.send(rec, guard, anchor)
 	r.last, r.asked, r.probed = &s, false, r.probed || d.Probe
 	fl.sent = s
@@ -42,6 +41,7 @@ func (r *round) attempt(ctx context.Context, d Decision) (Result, bool) {
 	}
 	r.view.Record, r.since = rec, r.f.Clock()
 	r.f.relist(rec)
+	r.tellTwin(rec)
 	res, done := attempted(rec, id, s, gate)
 	if r.lease == "lost" && res.Outcome == NotExecuted {
 		// The record was not read under this request's fence: the next holder may have it sent at any moment.

@@ -97,9 +97,7 @@ func Decide(v View, q Request, ring Ring) Decision {
 
 func judge(v View, q Request, ring Ring) Decision {
 	if v.Quarantine > 0 {
-		d := refuse(nil, Quarantine, "the store perhaps lost what it had acknowledged: nothing is sent until every lease of before has run out")
-		d.Refusal.RetryAfter = v.Quarantine
-		return d
+		return quarantined(v.Quarantine)
 	}
 	if q.Undoes != "" {
 		return decideUndo(v, q, ring)
@@ -108,6 +106,12 @@ func judge(v View, q Request, ring Ring) Decision {
 		return d
 	}
 	return decideCall(v, q, ring)
+}
+
+func quarantined(left time.Duration) Decision {
+	d := refuse(nil, Quarantine, "the store perhaps lost what it had acknowledged: nothing is sent until every lease of before has run out")
+	d.Refusal.RetryAfter = left
+	return d
 }
 
 // decideCall decides about a request whose guard holds.

@@ -1,10 +1,11 @@
 package claims
 
 // EventOf is what is to be told of a record's change: that a doubt came to rest, that what was thought open has succeeded after
-// all, that a person is needed, or that the money of a call that succeeded moved. nil: nothing. A send that is answered by its own sender without an earlier doubt is no event: its
-// caller has the answer.
+// all, that a person is needed, or that the money of a call that succeeded moved. nil: nothing. A send that is answered by its own
+// sender without an earlier doubt is no event: its caller has the answer.
 func EventOf(was, is Record) *Event {
-	rested := (was.inDoubt() || was.foundOut(is) || was.State == StateOpen && is.State == StateSucceeded) && is.State != was.State && is.State != StatePending && is.State != StateUnknown
+	doubt := was.inDoubt() || was.foundOut(is) || was.State == StateOpen && is.State == StateSucceeded
+	rested := doubt && is.State != was.State && is.State != StatePending && is.State != StateUnknown
 	alarmed := is.State == StateReview && was.State != StateReview
 	moved := was.State == StateSucceeded && is.State == StateSucceeded && was.Payment != is.Payment
 	if !was.Exists() || !rested && !alarmed && !moved {

@@ -17,6 +17,16 @@ func (w *world) slowly(d time.Duration, word func(p claims.Pass) claims.Sent) {
 	}
 }
 
+// asked is the process that a second request comes to. The caller must call the function.
+func (w *world) asked(where string) (p *process, end func()) {
+	if where == "same process" {
+		return w.p, func() {}
+	}
+	p = w.process("p2")
+	w.keep(p)
+	return p, func() { w.drain(p) }
+}
+
 // TestJoin: a request that meets an attempt in flight waits for it, in this process without asking the store, and gets its result.
 func TestJoin(t *testing.T) {
 	refusedThere := claims.Sent{Outcome: claims.NotExecuted, Answer: &claims.Answer{Status: 400, Body: []byte("bad amount")}}
@@ -51,12 +61,8 @@ func TestJoin(t *testing.T) {
 			t.Run(name+" "+where, func(t *testing.T) {
 				bubble(t, func(w *world) {
 					w.keep(w.p)
-					other := w.p
-					if where == "another process" {
-						other = w.process("p2")
-						w.keep(other)
-						defer w.drain(other)
-					}
+					other, end := w.asked(where)
+					defer end()
 					w.slowly(5*time.Second, func(p claims.Pass) claims.Sent { return c.word(w, p) })
 					first := make(chan claims.Result, 1)
 					call := w.call("a")
@@ -124,12 +130,8 @@ func TestJoinersFence(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			bubble(t, func(w *world) {
 				w.keep(w.p)
-				other := w.p
-				if where == "another process" {
-					other = w.process("p2")
-					w.keep(other)
-					defer w.drain(other)
-				}
+				other, end := w.asked(where)
+				defer end()
 				c := w.call("a")
 				c.Guard = w.lease("shop:run", time.Hour)
 				w.slowly(5*time.Second, w.gw.charge)

@@ -200,6 +200,9 @@ func hearFailure(r Record, e Evidence, now Now) (Record, Hearing, error) {
 		if r.agrees(e.Outcome) {
 			return r, HeardBefore, nil
 		}
+		if r.State == StateCancelled { // no contradiction; and a review could make a call of it that may be sent
+			return r.noted(e), HeardNoted, nil
+		}
 		next := alarm(r.noted(e), "a notice says "+e.Outcome.String()+" of a call that was "+string(r.State))
 		return next, HeardConflict, nil
 	case now.Store.Before(after):

@@ -36,18 +36,18 @@ func Recheck(v View, d Verdict) (next Record, moved bool) {
 		return *r, false
 	}
 	next = r.Clone()
-	switch d.Kind {
-	case FoundDone:
-		if paymentStage(d.Payment) >= paymentStage(r.Payment) { // never back: not every object that is looked up tells of a refund
-			next.paid(d.Payment)
-		}
-	case FoundFailed:
-		next.paid(PaymentFailed)
-		next.Poll = d.Payment == PaymentPending // the money can come yet
-	case Contradiction:
-		if d.Alarm {
-			return alarm(*r, d.Reason), true
-		}
+	payment := d.Payment
+	switch {
+	case d.Kind == Contradiction && d.Alarm:
+		return alarm(*r, d.Reason), true
+	case d.Kind == FoundFailed:
+		payment = PaymentFailed
+	case d.Kind != FoundDone:
+		payment = ""
+	}
+	if paymentStage(payment) >= max(paymentStage(r.Payment), 1) { // never back: not every object that is looked up tells of a refund
+		next.paid(payment)
+		next.Poll = next.Poll || d.Kind == FoundFailed && d.Payment == PaymentPending // the money can come yet
 	}
 	if d.Rules.NoWay || d.Asked.Age(r.FirstStarted) >= PollFor {
 		next.Poll = false

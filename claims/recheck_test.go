@@ -33,3 +33,14 @@ func TestRecheckAfterAFailedCard(t *testing.T) {
 		t.Errorf("a debit that bounced: payment %s, polled %t", b.r.Payment, b.r.Poll)
 	}
 }
+
+// TestRecheckKeepsMoneyThatWentBack: what was reversed is not undone again because an object that is looked up says that it failed.
+func TestRecheckKeepsMoneyThatWentBack(t *testing.T) {
+	b := fresh(t).claim(t0).settle(t0, paid)
+	b.r.Payment = PaymentReversed
+	v := View{Record: b.r, Now: at(2 * time.Hour), Era: 1, Loss: &Loss{From: at(time.Hour), At: at(time.Hour)}}
+	next, moved := Recheck(v, Verdict{Looked: true, Finding: Finding{Kind: FoundFailed, Payment: PaymentFailed}, Rules: strong, Version: b.r.Version, Asked: v.Now})
+	if !moved || next.Payment != PaymentReversed || next.Poll || next.Era != 1 {
+		t.Errorf("payment %s, polled %t, era %d", next.Payment, next.Poll, next.Era)
+	}
+}

@@ -15,6 +15,9 @@ func decideRevision(v View, q Request, ring Ring) Decision {
 	if next, moved := ReadEvidence(*r); moved {
 		return Decision{Action: Amend, Next: next}
 	}
+	if r.unseen() {
+		return decideUnseen(r)
+	}
 	if v.Loss != nil && r.losable(v.Now) {
 		return Decision{Action: Amend, Next: Presume(v, q.Policy.AttemptTimeout, q.Claim), Condition: q.condition()}
 	}
@@ -92,7 +95,8 @@ func unproved(r *Record, q Request, now Now) (left time.Duration, detail string)
 	return left, detail
 }
 
-// ended is the last moment at which the attempt may have reached the gateway: when the attempt was surely over, by both clocks; one that was only presumed, when it was presumed at the latest.
+// ended is the last moment, by both clocks, at which the attempt may have reached the gateway. One that was only presumed started when
+// it was presumed.
 func (a Attempt) ended() Now {
 	length := max(a.Deadline.Sub(a.Started.Store), 0)
 	return Now{Store: a.Started.Store.Add(length), Wall: a.Started.Wall.Add(length)}

@@ -10,8 +10,11 @@ import (
 // a hand-over (guarantee P5): the target's scope must be held, or have been finished, by the very token that asks.
 func decideUndo(v View, q Request, ring Ring) Decision {
 	t := q.Target
-	if t == nil || t.Quarantine > 0 {
-		return Decision{Refusal: storeRefusal(&QuarantineError{})}
+	if t == nil {
+		return unreadable("the call that is to be undone was not read")
+	}
+	if t.Quarantine > 0 { // it began between the two reads
+		return quarantined(t.Quarantine)
 	}
 	q.finisher = t.Guard.Finisher && finishes(&t.Record, &v.Record, q.Guard)
 	if d, ok := checkUndoGuard(v, q); !ok {

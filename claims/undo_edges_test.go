@@ -157,3 +157,37 @@ func TestUndoOfAnUndo(t *testing.T) {
 	done := fresh(t).write(d.Next, now, true).settle(now, paid)
 	wantAction(t, undo(done, fresh(t), now, other), Claim) // a refund that is cancelled
 }
+
+// TestCancelledStaysCancelled: its undo was told that there is nothing to undo. No notice of a failure, no person's word and no
+// revision makes the call one that may be sent.
+func TestCancelledStaysCancelled(t *testing.T) {
+	before := fresh(t).write(undo(fresh(t), fresh(t), t0, held(app)).Next, t0, false)
+	open := fresh(t).claim(t0, func(q *Request) { q.Guard = app }).settle(t0, unsent)
+	open.write(undo(open, fresh(t), at(time.Minute), held(app)).Next, at(time.Minute), false)
+	for name, b := range map[string]*build{"before it came": before, "open": open} {
+		for _, o := range []Outcome{Declined, NotExecuted} {
+			t.Run(name+" "+o.String(), func(t *testing.T) {
+				c := &build{t: t, r: b.want(StateCancelled).r}
+				now := at(time.Hour)
+				next, _, changed, err := Notice(View{Record: c.r, Now: now}, Noticed{ID: "evt", By: "shop", Outcome: o})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if changed {
+					c.write(next, now, false)
+				}
+				if c.r.State == StateReview {
+					if next, err := Resolve(c.r, WasNotExecuted, "ada", "dashboard", at(2*time.Hour)); err == nil {
+						c.write(next, at(2*time.Hour), false)
+					}
+				}
+				for _, change := range []func(*Request, *View){held(app), func(q *Request, v *View) { held(app)(q, v); second(q, v) }} {
+					if d := decide(c, at(100*time.Hour), change); d.Action != Refuse {
+						t.Errorf("state %s: %s", c.r.State, d.Action)
+					}
+				}
+				wantRefused(t, decide(c, at(100*time.Hour), held(app)), CallCancelled, NotExecuted)
+			})
+		}
+	}
+}

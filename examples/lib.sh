@@ -40,3 +40,14 @@ logged() {
   { echo "$1 did not start:"; cat "$tmp/$1.log"; } >&2
   return 1
 }
+
+# all_bitten NOUN PATTERN judges $tmp/bite, what the checks said of each of the ${broken[@]}: all must have failed, by lines that the
+# pattern matches.
+all_bitten() {
+  if [ "$(grep -cE "$2" "$tmp/bite")" = ${#broken[@]} ] && ! grep -q '^ok ' "$tmp/bite"; then
+    echo "ok      bite: each of ${#broken[@]} broken $1 fails the check that is for it"
+  else
+    echo "FAILED  bite: broken $1 went unnoticed:"
+    sed 's/^/          /' "$tmp/bite"
+  fi
+}

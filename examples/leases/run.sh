@@ -126,16 +126,6 @@ bite() {
   for i in "${!broken[@]}"; do cat "$tmp/bitten.$i"; done
 }
 
-# bitten judges a run of bite.
-bitten() {
-  if [ "$(grep -c '^FAILED ' "$tmp/bite")" = ${#broken[@]} ] && ! grep -q '^ok ' "$tmp/bite"; then
-    echo "ok      bite: each of ${#broken[@]} broken keepers fails the check that is for it"
-  else
-    echo "FAILED  bite: broken keepers went unnoticed:"
-    sed 's/^/          /' "$tmp/bite"
-  fi
-}
-
 python=$(python3 -c 'import sys; print(sys.executable)') # not a launcher: a signal must reach the interpreter itself
 (cd "$here/../.." && go build -o "$tmp/" ./cmd/fence-sidecar ./examples/leases/check)
 start sandbox "$tmp/fence-sidecar" sandbox --listen 127.0.0.1:0
@@ -155,7 +145,7 @@ if [ "$mode" = --bite ]; then
 else
   all | tee "$tmp/results"
   bite >"$tmp/bite"
-  bitten | tee -a "$tmp/results"
+  all_bitten keepers '^FAILED ' | tee -a "$tmp/results"
 fi
 passed=$(grep -c '^ok ' "$tmp/results" || true)
 failed=$(grep -c '^FAILED ' "$tmp/results" || true)
