@@ -180,22 +180,6 @@ func (q Request) condition() Condition {
 	return Condition{Guard: q.Guard, Finisher: q.finisher}
 }
 
-// unseen reports whether the call was undone before it came: there is no request to compare with.
-func (r *Record) unseen() bool { return r.Exists() && r.Fingerprint.IsZero() }
-
-// decideUnseen never sends, and gives no answer: whether it is this request's cannot be told.
-func decideUnseen(r *Record) Decision {
-	switch r.State {
-	case StateCancelled:
-		return cancelled(r)
-	case StateReview:
-		return refuse(r, NeedsReview, reviewDetail(r))
-	case StateSucceeded:
-		return refuse(r, AnswerGone, "the call succeeded although it had been cancelled before it came; its answer is not known")
-	}
-	return unreadable("the call was cancelled before it came, and is " + string(r.State))
-}
-
 // checkPlace refuses a foreign scope, a revision that is out of turn, and a call that undoes another than the record says.
 func checkPlace(r *Record, q Request) (Decision, bool) {
 	if r.Scope != "" && r.Scope != q.Guard.Scope {

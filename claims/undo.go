@@ -170,3 +170,19 @@ func checkUndone(v View, q Request) (Decision, bool) {
 
 // MaxParts bounds a call's partial undos: each is kept in its record.
 const MaxParts = 1000
+
+// unseen reports whether the call was undone before it came: there is no request to compare with.
+func (r *Record) unseen() bool { return r.Exists() && r.Fingerprint.IsZero() }
+
+// decideUnseen never sends, and gives no answer: whether it is this request's cannot be told.
+func decideUnseen(r *Record) Decision {
+	switch r.State {
+	case StateCancelled:
+		return cancelled(r)
+	case StateReview:
+		return refuse(r, NeedsReview, reviewDetail(r))
+	case StateSucceeded:
+		return refuse(r, AnswerGone, "the call succeeded although it had been cancelled before it came; its answer is not known")
+	}
+	return unreadable("the call was cancelled before it came, and is " + string(r.State))
+}
