@@ -107,6 +107,7 @@ var modules = map[string]string{
 	"github.com/sony/gobreaker/v2":        "a two-step circuit breaker: asked before the claim, told after the send",
 	"github.com/stripe/stripe-go/v85":     "the official SDK as a client in tests: its own retries are what must not charge twice",
 	"github.com/tink-crypto/tink-go/v2":   "key sets that rotate, MAC and AEAD, with the forms and checks of people who do only that; ours would be our own cryptography",
+	"golang.org/x/oauth2":                 "tokens by client credentials: the request, its errors and the answer's odd forms, as every token endpoint expects them",
 	"golang.org/x/sync":                   "singleflight: requests that wait for one call share its lookup",
 	"golang.org/x/sys":                    "socket options, file system types and clocks that package syscall lacks",
 	"pgregory.net/rapid":                  "tests draw requests and shrink what fails; a drawer of ours would need tests itself",

@@ -397,6 +397,7 @@ func (f *Fence) late(rec, mine Record, s Sent) (Record, bool) {
 	if changed {
 		if next.Revision == revision {
 			next.note(id, s)
+			next.names(s.Object)
 		}
 		f.Log.Warn("the record has moved on: the answer is kept as evidence", "call", rec.Key.Call, "outcome", s.outcome().String())
 	}

@@ -21,6 +21,7 @@ func (k FindingKind) String() string {
 type Finding struct {
 	Kind    FindingKind
 	Payment string  // pending, done, failed, reversed
+	Object  string  // the gateway's own id of the match; "": not known
 	Answer  *Answer // what the lookup's declaration makes of its match; nil: none
 	Alarm   bool    // of a Contradiction: two successes, which no further word of success explains
 	Reason  string  // for people: what was seen, without card data

@@ -25,6 +25,9 @@ type Noticed struct {
 	Attempt int
 	Outcome Outcome // Unknown: the notice speaks of the money only
 	Payment string  // where the money is; "": unsaid
+	// Object is the gateway's own id of the call's object, Answer what the notice makes of it; zero: unsaid.
+	Object  string
+	Answer  *Answer
 	By, Why string
 }
 
@@ -88,6 +91,9 @@ func Notice(v View, n Noticed) (next Record, h Hearing, changed bool, err error)
 	default:
 		next, h, err = hearPayment(r, e)
 	}
+	if h == HeardTaken && e.Revision == next.Revision {
+		next.names(n.Object)
+	}
 	return next, h, err == nil && h != HeardBefore, err
 }
 
@@ -112,6 +118,9 @@ func (n Noticed) evidence(v *View) (Evidence, error) {
 	e := Evidence{
 		Revision: r.Revision, Attempt: r.Attempt, Claim: r.Claim, Outcome: n.Outcome, Source: proofNotice, At: v.Now,
 		Payment: n.Payment, By: n.By, Note: n.mark() + n.Why,
+	}
+	if n.Outcome.Definite() {
+		e.Answer = n.Answer.Clone()
 	}
 	attempts := r.Attempts
 	switch i := slices.IndexFunc(r.Past, func(p Past) bool { return p.Facts.Reference == n.Reference }); {

@@ -216,6 +216,10 @@ type Record struct {
 	Attempts []Attempt
 	Evidence []Evidence
 
+	// Object is the gateway's own id of what the revision's call made or changed; "": not known. A refusal that points at the
+	// first object (replay family c) tells it while the outcome is still unknown.
+	Object string
+
 	Answer *Answer
 	// Reconciled says that Answer was made from a lookup.
 	Reconciled bool

@@ -121,7 +121,7 @@ func (r *Record) revise(v View, q Request, ring Ring) (Record, error) {
 	next.State, next.Era = StateOpen, v.Era
 	next.Fingerprint, next.Facts, next.FirstStarted = f, q.Facts, Now{}
 	next.Sender, next.Deadline = Guard{}, time.Time{}
-	next.Answer, next.Reconciled, next.Payment, next.Poll = nil, false, "", false
+	next.Answer, next.Reconciled, next.Object, next.Payment, next.Poll = nil, false, "", "", false
 	next.Misses, next.LastMiss, next.NextCheck = 0, time.Time{}, time.Time{}
 	return next, nil
 }

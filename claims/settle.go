@@ -2,7 +2,10 @@ package claims
 
 import (
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // What can prove an attempt's outcome.
@@ -28,6 +31,7 @@ type Sent struct {
 	Local     bool // it failed on our side, which says nothing of the gateway
 	Error     bool // the answer is an error in the gateway's own shape: no SDK takes it for a success
 	Payment   string
+	Object    string // the gateway's own id of what the call made or changed, also where only a refusal names it
 	Cause     string // one word for logs and the attempt's note
 	Detail    string // for people
 }
@@ -67,8 +71,16 @@ func Settle(r Record, revision, attempt int, id ClaimID, s Sent) (next Record, o
 		next.State = StateSucceeded
 	}
 	next.paid(s.Payment)
+	next.names(s.Object)
 	next, _ = ReadEvidence(next)
 	return next, true
+}
+
+// names takes in the gateway's own id of the call's object, if it is told.
+func (r *Record) names(object string) {
+	if object != "" && len(object) <= MaxKey && utf8.ValidString(object) && !strings.ContainsFunc(object, unicode.IsControl) {
+		r.Object = object
+	}
 }
 
 // note writes what the sender saw into its attempt.

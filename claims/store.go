@@ -259,6 +259,8 @@ type Backend interface {
 	Lister
 	Journal
 	Members
+	Finder
+	Inbox
 	// Realm is what the migration drew to separate deployments that share a gateway account: gateway keys derive from it.
 	Realm() string
 	// Keyset is the key set that the migration made, as package keys writes it. It is a secret.
@@ -306,7 +308,7 @@ func Refused(err error) bool {
 	if _, ok := errors.AsType[*QuarantineError](err); ok {
 		return true
 	}
-	for _, r := range []error{ErrLost, ErrSenderLives, ErrHeld, ErrFinished, ErrCallsInFlight, ErrUnreadable, ErrBadScope, ErrBadEvent} {
+	for _, r := range []error{ErrLost, ErrSenderLives, ErrHeld, ErrFinished, ErrCallsInFlight, ErrUnreadable, ErrBadScope, ErrBadEvent, ErrInboxFull} {
 		if errors.Is(err, r) {
 			return true
 		}

@@ -29,6 +29,7 @@ func Apply(r Record, v Verdict) (next Record, moved bool) {
 		next.Answer, next.Reconciled = v.Answer.Clone(), true
 		next.Payment = ""
 		next.paid(v.Payment)
+		next.names(v.Object)
 		next.resolve(Succeeded, proofLookup)
 		return next, true
 	case Contradiction:

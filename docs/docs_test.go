@@ -210,7 +210,7 @@ var gatewaySections = map[reflect.Type]string{
 }
 
 func TestGatewayFileIsDocumented(t *testing.T) {
-	text := read(t, "gateways.md")
+	text := read(t, "gateway-files.md")
 	seen := map[reflect.Type]bool{}
 	var walk func(reflect.Type)
 	walk = func(typ reflect.Type) {
@@ -248,19 +248,19 @@ func TestGatewayFileIsDocumented(t *testing.T) {
 
 // The example in the document is a gateway that loads.
 func TestGatewayFileExampleLoads(t *testing.T) {
-	_, rest, _ := strings.Cut(read(t, "gateways.md"), "```yaml\n")
+	_, rest, _ := strings.Cut(read(t, "gateway-files.md"), "```yaml\n")
 	example, _, ok := strings.Cut(rest, "```")
 	if !ok {
 		t.Fatal("no example")
 	}
-	g, err := gateways.Load([]byte(example), "gateways.md")
+	g, err := gateways.Load([]byte(example), "gateway-files.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := g.LookupRules("payments_create"); !r.Proves || !r.Keyed || !r.FirstStored {
 		t.Errorf("the example's lookup proves nothing: %+v", r)
 	}
-	if _, err := gateways.Load([]byte(strings.Replace(example, "kind: list", "kind: search", 1)), "gateways.md"); err == nil {
+	if _, err := gateways.Load([]byte(strings.Replace(example, "kind: list", "kind: search", 1)), "gateway-files.md"); err == nil {
 		t.Error("a search that proves absence was taken")
 	}
 }

@@ -1,11 +1,14 @@
 package gateways
 
 import (
+	"context"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -24,6 +27,10 @@ type Account struct {
 	Credential       Secret   `yaml:"credential"`
 	// LookupCredential is what lookups of this account use; read-only rights are enough.
 	LookupCredential Secret `yaml:"lookupCredential"`
+	// OAuth2 fetches the token that lookups use, and the calls where the sidecar supplies the credential. nil: none.
+	OAuth2 *OAuth2 `yaml:"oauth2"`
+	// WebhookSecrets verify the account's notices; several while one is being rolled.
+	WebhookSecrets []Secret `yaml:"webhookSecrets"`
 }
 
 // Secret names where a secret is, never the secret: an environment variable or a file, one of them.
@@ -94,6 +101,9 @@ func (g *Gateway) account(in Inbound, realm string) (party, error) {
 	if p.rest, err = g.accountRest(in); err != nil {
 		return party{}, err
 	}
+	if g.Rotating || g.Credentials == CredentialsSidecar {
+		return g.named(p, cred, realm)
+	}
 	hash := AccountHash(realm, cred)
 	name, unread := g.accountOf(cred, hash)
 	switch {
@@ -110,6 +120,28 @@ func (g *Gateway) account(in Inbound, realm string) (party, error) {
 	p.name += p.rest
 	return p, nil
 }
+
+// named is the party where the app's credential is no lasting name of its account: the only account that is configured, or the
+// one whose hash or credential the app presented as a name.
+func (g *Gateway) named(p party, cred, realm string) (party, error) {
+	name := ""
+	if len(g.Accounts) == 1 {
+		name = g.Accounts[0].Name
+	} else if !g.Rotating {
+		var unread error
+		if name, unread = g.accountOf(cred, AccountHash(realm, cred)); name == "" && unread != nil {
+			return party{}, &Unavailable{Detail: "whose credential this is cannot be told: " + unread.Error()}
+		}
+	}
+	if name == "" {
+		return party{}, &BadRequest{Detail: "which account of the gateway is meant cannot be told: header " + g.CredentialHeader + " names none that is configured"}
+	}
+	p.name, p.hash = name+p.rest, accountPrint(realm, name)
+	return p, nil
+}
+
+// accountPrint stands for a credential that changes while its account does not.
+func accountPrint(realm, account string) string { return AccountHash(realm, "account "+account) }
 
 // accountRest joins the values of the account headers, each escaped, so that LookupHeader can split them again.
 func (g *Gateway) accountRest(in Inbound) (string, error) {
@@ -175,6 +207,9 @@ func (g *Gateway) Owns(account, credential, realm string) (bool, error) {
 			continue
 		}
 		hashes := append([]string{a.CredentialHash}, a.CredentialHashes...)
+		if g.Rotating || g.Credentials == CredentialsSidecar {
+			hashes = append(hashes, accountPrint(realm, name))
+		}
 		if !a.Credential.IsZero() {
 			v, err := a.Credential.Value()
 			if err != nil {
@@ -194,23 +229,21 @@ func (g *Gateway) Owns(account, credential, realm string) (bool, error) {
 }
 
 // LookupHeader returns the headers of a lookup for an account as Facts names it. false: no lookup credential serves it.
-// The error says which secret could not be read.
-func (g *Gateway) LookupHeader(account string) ([]claims.Field, bool, error) {
+// The error says which secret could not be read, or why no token was given.
+func (g *Gateway) LookupHeader(ctx context.Context, account string) ([]claims.Field, bool, error) {
 	name, rest, _ := strings.Cut(account, "/")
 	others, ok := g.accountFields(rest)
 	if !ok {
 		return nil, false, nil
 	}
-	for _, a := range g.Accounts {
-		if a.Name != name || a.LookupCredential.IsZero() {
+	for i := range g.Accounts {
+		a := &g.Accounts[i]
+		if a.Name != name || !a.looksUp() {
 			continue
 		}
-		v, err := a.LookupCredential.Value()
+		v, err := g.value(ctx, a, a.LookupCredential)
 		if err != nil {
 			return nil, false, fmt.Errorf("gateway %s: account %s: lookupCredential: %w", g.Name, a.Name, err)
-		}
-		if g.LookupScheme != "none" {
-			v = g.LookupScheme + " " + v
 		}
 		header := append([]claims.Field{{Name: g.CredentialHeader, Value: v}}, others...)
 		for _, h := range g.LookupHeaders {
@@ -219,6 +252,54 @@ func (g *Gateway) LookupHeader(account string) ([]claims.Field, bool, error) {
 		return header, true, nil
 	}
 	return nil, false, nil
+}
+
+// LooksUp reports whether an account, as Facts name it, has a lookup credential.
+func (g *Gateway) LooksUp(account string) bool {
+	name, rest, _ := strings.Cut(account, "/")
+	_, ok := g.accountFields(rest)
+	return ok && slices.ContainsFunc(g.Accounts, func(a Account) bool { return a.Name == name && a.looksUp() })
+}
+
+func (a *Account) looksUp() bool { return !a.LookupCredential.IsZero() || a.OAuth2 != nil }
+
+// value is the value of CredentialHeader that a secret, or the account's token, makes.
+func (g *Gateway) value(ctx context.Context, a *Account, s Secret) (string, error) {
+	if s.IsZero() && a.OAuth2 != nil {
+		if g.Mint == nil {
+			return "", errors.New("nothing here fetches tokens")
+		}
+		t, err := g.Mint(ctx, a)
+		return "Bearer " + t, err
+	}
+	v, err := s.Value()
+	if err == nil && g.LookupScheme != "none" {
+		v = g.LookupScheme + " " + v
+	}
+	return v, err
+}
+
+// Supply returns the header lines that a request goes out with: the app's own, or where the sidecar supplies the credential,
+// with the account's in place of what the app sent there. *BadRequest, *Unavailable: nothing may be sent.
+func (g *Gateway) Supply(ctx context.Context, in Inbound, realm string) ([]claims.Field, error) {
+	if g.Credentials != CredentialsSidecar {
+		return in.Header, nil
+	}
+	p, err := g.account(in, realm)
+	if err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(p.name, "/")
+	for i := range g.Accounts {
+		if a := &g.Accounts[i]; a.Name == name {
+			v, err := g.value(ctx, a, a.Credential)
+			if err != nil {
+				return nil, &Unavailable{Detail: fmt.Sprintf("the credential of account %s is not there: %s", a.Name, err)}
+			}
+			return setHeader(in.Header, g.CredentialHeader, v), nil
+		}
+	}
+	return nil, &BadRequest{Detail: "account " + name + " is not configured"}
 }
 
 // accountFields splits what accountRest joined; false: it was joined by other settings.

@@ -33,7 +33,7 @@ func TestAccountHeaders(t *testing.T) {
 		if got := prepare(t, g, in).Facts.Account; got != tt.want {
 			t.Errorf("%q %q: %q, want %q", tt.account, tt.context, got, tt.want)
 		}
-		header, ok, err := g.LookupHeader(tt.want)
+		header, ok, err := g.LookupHeader(t.Context(), tt.want)
 		if d := cmp.Diff(append(want, claims.Field{Name: "Stripe-Version", Value: StripeVersion}), header); !ok || err != nil || d != "" {
 			t.Errorf("%s: %v %v %s", tt.want, ok, err, d)
 		}
@@ -47,7 +47,7 @@ func TestAccountHeaders(t *testing.T) {
 		t.Error("two contexts passed")
 	}
 	for _, other := range []string{"main/a/b/c", "main/%zz", "main/%0a"} {
-		if h, ok, _ := g.LookupHeader(other); ok {
+		if h, ok, _ := g.LookupHeader(t.Context(), other); ok {
 			t.Errorf("%s: %v", other, h)
 		}
 	}

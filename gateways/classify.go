@@ -20,6 +20,7 @@ type Class struct {
 	// Refused: a listed refusal, made before anything ran.
 	Refused bool
 	Payment string // pending, done, failed, reversed, "" unknown
+	Object  string // the gateway's own id of what the call made or changed; "" unknown
 	Why     string // for people and logs: status and code, no card data
 }
 
@@ -40,6 +41,12 @@ func (g *Gateway) Classify(route string, a *claims.Answer) Class {
 		c.Outcome, c.InUse, c.Transient, stored = rule.outcome, rule.InUse, rule.Transient, rule.Stored
 		c.Refused = rule.outcome == claims.NotExecuted
 		c.Why = fmt.Sprintf("status %d, listed as %s", a.Status, rule.Outcome)
+	}
+	if rule != nil && rule.Points != "" && readable {
+		c.Object = text(doc, rule.Points)
+	}
+	if at := r.object(); c.Outcome == claims.Succeeded && at != "" && readable {
+		c.Object = text(doc, at)
 	}
 	if c.Outcome == claims.Succeeded {
 		c.Payment = rule.Payment

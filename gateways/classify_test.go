@@ -95,6 +95,12 @@ func TestClassifyStripe(t *testing.T) {
 			t.Errorf("%s: no reason", tt.name)
 		}
 		got.Why = ""
+		if r := g.route(tt.route); tt.want.Outcome == claims.Succeeded && r.object() != "" {
+			doc, _ := g.document(tt.a)
+			if tt.want.Object = text(doc, "/id"); tt.want.Object == "" {
+				t.Errorf("%s: no id", tt.name)
+			}
+		}
 		if got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}

@@ -16,13 +16,16 @@ import (
 // maxInflated bounds what a compressed answer may grow to, in bytes.
 const maxInflated = 16 << 20
 
-// document decodes an answer's JSON; false: it is none, or in a coding that we do not read.
+// document decodes an answer's JSON, or its XML in the same form; false: it is neither, or in a coding that we do not read.
 func (g *Gateway) document(a *claims.Answer) (any, bool) {
 	raw, ok := plainBody(a)
-	if !ok {
+	switch {
+	case !ok:
 		return nil, false
+	case isXML(a):
+		return decodeXML(raw)
 	}
-	return decode(raw)
+	return decode(bytes.TrimPrefix(raw, byteOrderMark))
 }
 
 // plainBody undoes an answer's content coding (RFC 9110, section 8.4.1), at most one; false: it cannot be read.

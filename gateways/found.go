@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,7 +75,7 @@ func (q *query) found(c Case, it item) claims.Finding {
 		}
 		return f
 	}
-	f := claims.Finding{Kind: claims.FoundDone, Payment: c.Payment, Reason: "found"}
+	f := claims.Finding{Kind: claims.FoundDone, Payment: c.Payment, Object: text(it.doc, q.l.ID), Reason: "found"}
 	if f.Payment == "" {
 		f.Payment = q.paid(it)
 	}
@@ -115,6 +116,16 @@ func (q *query) compare(it item) (claims.Finding, bool) {
 			return cannotTell("the found currency cannot be compared"), false
 		case !strings.EqualFold(want, got):
 			return claims.Finding{Kind: claims.Contradiction, Reason: "found in another currency"}, false
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.l.Same)) {
+		want, got := q.f.Lookup[name], text(it.doc, q.l.Same[name])
+		switch {
+		case want == "" || want == got:
+		case got == "":
+			return cannotTell("the found " + name + " cannot be compared"), false
+		default:
+			return claims.Finding{Kind: claims.Contradiction, Reason: "found with another " + name}, false
 		}
 	}
 	return claims.Finding{}, true

@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"context"
 	"regexp"
 	"time"
 
@@ -26,6 +27,9 @@ const (
 
 	EffectMove = "move" // moves money
 	EffectUndo = "undo" // refund, void, cancel
+
+	CredentialsApp     = "app"     // the app's own credential goes on to the gateway
+	CredentialsSidecar = "sidecar" // the account's replaces it
 )
 
 // Gateway is one payment gateway. Load and Validate fill the defaults that the comments give.
@@ -34,6 +38,11 @@ type Gateway struct {
 	Extends string `yaml:"extends"`
 	// Name is how configuration, records and paths (/<name>/…) call it: lower-case letters, digits, '-' and '_'.
 	Name string `yaml:"name"`
+	// Title is the gateway's name for people; default Name.
+	Title string `yaml:"title"`
+	// Guarantees are what the gateway documents of G1 to G6, by these names; Notes what else one must know of it.
+	Guarantees map[string]*Guarantee `yaml:"guarantees"`
+	Notes      []string              `yaml:"notes"`
 	// Hosts are the gateway's own host names, by which a request may address it.
 	Hosts []string `yaml:"hosts"`
 	// BaseURL is scheme and host to send to, without a path: request targets pass unchanged.
@@ -81,16 +90,28 @@ type Gateway struct {
 
 	// CredentialHeader carries the app's credential; default Authorization. AccountHeaders select a further account
 	// (Stripe-Account, Stripe-Context).
-	CredentialHeader string   `yaml:"credentialHeader"`
-	AccountHeaders   []string `yaml:"accountHeaders"`
+	CredentialHeader string `yaml:"credentialHeader"`
+	// Credentials says whose credential a call goes with: the app's (default) or the sidecar's.
+	Credentials string `yaml:"credentials"`
+	// Rotating says that an app's credential is a token that changes by itself (OAuth2), so that it tells no account: exactly
+	// one account is configured, and every call is that account's.
+	Rotating       bool     `yaml:"rotating"`
+	AccountHeaders []string `yaml:"accountHeaders"`
 	// LookupScheme precedes a lookup credential in CredentialHeader; default Bearer. The word none: the bare credential.
 	LookupScheme string `yaml:"lookupScheme"`
 	// LookupHeaders are further headers of a lookup, such as a pinned version.
 	LookupHeaders []HeaderValue `yaml:"lookupHeaders"`
 	Accounts      []Account     `yaml:"accounts"`
 
+	// Webhook is how the gateway tells of late outcomes; nil: no notice of it is understood.
+	Webhook *Webhook `yaml:"webhook"`
+	// Checks are the requests that the checklist tries a sandbox of the gateway with; nil: the checklist cannot.
+	Checks *Checks `yaml:"checks"`
+
 	Error ErrorShape `yaml:"error"`
 
+	// Mint fetches an OAuth2 token of an account, or returns one that is still good. It is set by whoever may use the network.
+	Mint func(ctx context.Context, a *Account) (string, error) `yaml:"-"`
 	// Now is the clock of Ask; nil: time.Now. It is a setting of tests.
 	Now func() time.Time `yaml:"-"`
 }
@@ -102,6 +123,10 @@ type Route struct {
 	// Path is compared byte by byte with the raw path. {name} takes one segment of unreserved characters; a last segment
 	// ** takes the rest.
 	Path string `yaml:"path"`
+	// Also are other paths of the same operation, with the same names in braces.
+	Also []string `yaml:"also"`
+	// Untagged says what happens to a request without a call key; default: what the gateway says.
+	Untagged string `yaml:"untagged"`
 	// Effect is move (default) or undo.
 	Effect string `yaml:"effect"`
 	// Signed says that the app signs the body: it is never changed.
@@ -127,6 +152,8 @@ type Route struct {
 	BodyLimit      int64    `yaml:"bodyLimit"`
 	AnswerLimit    int64    `yaml:"answerLimit"`
 
+	// Object points at the gateway's own id of what the call made or changed, in a succeeded answer; default: the lookup's ID.
+	Object string `yaml:"object"`
 	// Probe says that a repeat with the same key replays (G1 and G4).
 	Probe bool `yaml:"probe"`
 	// AllowCloseFramed takes an answer that ends with its connection for complete.
@@ -136,7 +163,7 @@ type Route struct {
 	Keep             *Kept         `yaml:"keep"`
 	Lookup           *Lookup       `yaml:"lookup"`
 
-	path []string // split template, made by Validate
+	paths [][]string // split templates, made by Validate
 }
 
 // KeyPlace is where the gateway takes its idempotency key: a header or a body field, one of them.
@@ -213,6 +240,9 @@ type AnswerRule struct {
 	Stored string `yaml:"stored"`
 	// Payment overrides the payment state.
 	Payment string `yaml:"payment"`
+	// Points points at the id of the first object, in a refusal that says that the key's operation was carried out before
+	// (replay family c): the call is unknown until that object was read, and no miss says otherwise.
+	Points string `yaml:"points"`
 
 	outcome claims.Outcome
 }
@@ -248,6 +278,11 @@ type Lookup struct {
 	// offset of 5m and 5m to spare).
 	SinceFormat string   `yaml:"sinceFormat"`
 	Window      Duration `yaml:"window"`
+	// Object is the request target of the object itself, with {object} for its id: used where the id is known, to read where the
+	// money is, and what a refusal pointed at. "": the Target alone.
+	Object string `yaml:"object"`
+	// ObjectAt points at the object in that answer; "": the answer.
+	ObjectAt string `yaml:"objectAt"`
 	// Items points at the list in the answer. A get has none.
 	Items string `yaml:"items"`
 	// Is are conditions that every page (list, search) or the object (get) must meet, else the lookup cannot tell.
@@ -263,6 +298,8 @@ type Lookup struct {
 	// Amount and Currency point at what is compared with the Params amount and currency, where the call had them.
 	Amount   string `yaml:"amount"`
 	Currency string `yaml:"currency"`
+	// Same are pointers at what must be equal to other Params where the call had them, by their names: a mandate, a customer.
+	Same map[string]string `yaml:"same"`
 	// Whole points at what the amount must be where the call named none (a capture of the whole charge); "": not compared.
 	Whole string `yaml:"whole"`
 	// Cases read a match; the first that holds counts, none: could not tell.
@@ -299,8 +336,9 @@ type Case struct {
 
 // Pages says how to read on.
 type Pages struct {
-	More  string `yaml:"more"`  // pointer to a boolean
-	Param string `yaml:"param"` // query parameter that takes the last item's id
+	More  string `yaml:"more"`  // pointer to a boolean: there are more
+	Next  string `yaml:"next"`  // instead of More: pointer to the cursor of the next page; nothing or null there: the last one
+	Param string `yaml:"param"` // query parameter that takes the last item's id, or the cursor
 	Max   int    `yaml:"max"`   // default 50; a list that goes on: could not tell
 }
 
@@ -396,6 +434,14 @@ func (g *Gateway) reference(r *Route) *RefPlace {
 		return r.Reference
 	}
 	return g.Reference
+}
+
+// object points at the id of what a call made.
+func (r *Route) object() string {
+	if r.Object == "" && r.Lookup != nil {
+		return r.Lookup.ID
+	}
+	return r.Object
 }
 
 func (g *Gateway) payment(r *Route) *Payment {

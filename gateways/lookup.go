@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -30,6 +31,22 @@ const (
 func (g *Gateway) Ask(ctx context.Context, f claims.Facts, first claims.Now, ask Asker) (claims.Finding, error) {
 	now := g.now()
 	return g.AskAt(ctx, f, first, claims.Now{Store: now, Wall: now}, ask)
+}
+
+// RulesOf is LookupRules for one call: its lookup is worth nothing if it was sent without what the lookup needs, such as our
+// reference, for then nothing will ever find it. why says what is missing, "" nothing.
+func (g *Gateway) RulesOf(f claims.Facts) (rules claims.LookupRules, why string) {
+	rules = g.LookupRules(f.Route)
+	r := g.route(f.Route)
+	if r == nil || r.Lookup == nil || r.Lookup.Object != "" && f.Lookup[objectParam] != "" {
+		return rules, ""
+	}
+	now := g.now()
+	q := query{g: g, r: r, l: r.Lookup, f: f, first: claims.Now{Store: now, Wall: now}, asked: claims.Now{Store: now, Wall: now}}
+	if _, why = q.target(); why != "" {
+		rules.Proves, rules.NoWay = false, !r.Probe
+	}
+	return rules, why
 }
 
 // AskAt runs the route's lookup, all pages. first is the start of the revision's first attempt and asked the same clocks'
@@ -59,14 +76,81 @@ func (g *Gateway) run(ctx context.Context, q query) (claims.Finding, error) {
 		return cannotTell("the route declares no lookup"), nil
 	}
 	q.g, q.r, q.l, q.begun = g, r, r.Lookup, g.now()
+	named := q.l.Object != "" && q.f.Lookup[objectParam] != ""
+	if named && !q.done {
+		return q.object(ctx)
+	}
 	target, why := q.target()
 	if why != "" {
 		return cannotTell(why), nil
 	}
+	look := q.list
 	if q.l.Kind == KindGet {
-		return q.get(ctx, target)
+		look = q.get
 	}
-	return q.list(ctx, target)
+	found, err := look(ctx, target)
+	if found.Kind == claims.Missed && q.f.Lookup[objectParam] != "" {
+		found = cannotTell("nothing found, although the gateway has named the object")
+	}
+	if named && err == nil && found.Kind == claims.CouldNotTell { // a list shows two successes, but can be too long to read
+		return q.object(ctx)
+	}
+	return found, err
+}
+
+// objectParam is, among the lookup parameters, the gateway's own id of the call's object.
+const objectParam = "object"
+
+// WithObject is f with the gateway's own id of the call's object, as Record.Object holds it, for Ask.
+func WithObject(f claims.Facts, id string) claims.Facts {
+	if id == "" {
+		return f
+	}
+	f.Lookup = maps.Clone(f.Lookup)
+	if f.Lookup == nil {
+		f.Lookup = map[string]string{}
+	}
+	f.Lookup[objectParam] = id
+	return f
+}
+
+// object reads the object whose id is known. That it is not there says nothing: the gateway has named it.
+func (q *query) object(ctx context.Context) (claims.Finding, error) {
+	raw, doc, missing, why, err := q.fetch(ctx, braces.ReplaceAllStringFunc(q.l.Object, func(m string) string {
+		if v := q.value(m[1 : len(m)-1]); v != "" {
+			return url.PathEscape(v)
+		}
+		return m
+	}), nil)
+	switch {
+	case why != "":
+		return cannotTell(why), err
+	case missing:
+		return cannotTell("the object that the gateway named is not there"), nil
+	}
+	it := item{raw: raw, doc: doc}
+	if q.l.ObjectAt != "" {
+		var ok bool
+		if it.raw, ok = rawAt(raw, q.l.ObjectAt); !ok {
+			return cannotTell("the lookup's answer has no object"), nil
+		}
+		it.doc, _ = at(doc, q.l.ObjectAt)
+	}
+	switch {
+	case q.l.ID != "" && text(it.doc, q.l.ID) != q.f.Lookup[objectParam]:
+		return cannotTell("the lookup's answer is about another object"), nil
+	case q.l.Kind != KindGet && !allHold(q.l.Each, it.doc):
+		return cannotTell("the found item is not of the declared form"), nil
+	}
+	ours := q.l.Reference != "" && text(it.doc, q.l.Reference) == q.f.Reference
+	if q.l.Kind != KindGet && !ours {
+		return claims.Finding{Kind: claims.Contradiction, Reason: "the gateway names an object that does not carry the call's reference"}, nil
+	}
+	hit := q.read(it, ours, q.l.Reference != "" && text(it.doc, q.l.Reference) == "")
+	if hit.Kind == claims.Missed {
+		hit = cannotTell("the object stands as before the call, which the gateway says was carried out")
+	}
+	return q.conclude([]reading{{Finding: hit}}), nil
 }
 
 func cannotTell(why string) claims.Finding {
@@ -144,7 +228,7 @@ func (q *query) start() time.Time {
 }
 
 // fetch asks one page. missing: a 404 that the lookup declares to be a miss.
-func (q *query) fetch(ctx context.Context, target string) (raw []byte, doc any, missing bool, why string, err error) {
+func (q *query) fetch(ctx context.Context, target string, is []Condition) (raw []byte, doc any, missing bool, why string, err error) {
 	a, err := q.ask(ctx, target)
 	switch {
 	case err != nil:
@@ -166,7 +250,7 @@ func (q *query) fetch(ctx context.Context, target string) (raw []byte, doc any, 
 		return nil, nil, false, fmt.Sprintf("the lookup got status %d", a.Status), nil
 	case !readable:
 		return nil, nil, false, "the lookup's answer is not JSON", nil
-	case !allHold(q.l.Is, doc):
+	case !allHold(is, doc):
 		return nil, nil, false, "the lookup's answer is not of the declared form", nil
 	}
 	return raw, doc, false, "", nil
@@ -195,7 +279,7 @@ func (q *query) clock(a *claims.Answer) (why string) {
 }
 
 func (q *query) get(ctx context.Context, target string) (claims.Finding, error) {
-	raw, doc, missing, why, err := q.fetch(ctx, target)
+	raw, doc, missing, why, err := q.fetch(ctx, target, q.l.Is)
 	switch {
 	case why != "":
 		return cannotTell(why), err
@@ -220,7 +304,7 @@ func (q *query) list(ctx context.Context, target string) (claims.Finding, error)
 	var hits []reading
 	last := ""
 	for range q.pages() {
-		raw, doc, missing, why, err := q.fetch(ctx, q.page(target, last))
+		raw, doc, missing, why, err := q.fetch(ctx, q.page(target, last), q.l.Is)
 		if why != "" {
 			return cannotTell(why), err
 		}
@@ -280,6 +364,11 @@ func (q *query) next(doc any, items []item) (last string, more, ok bool) {
 	if q.l.Pages == nil {
 		return "", false, true
 	}
+	if q.l.Pages.Next != "" {
+		v, _ := at(doc, q.l.Pages.Next)
+		last, ok = v.(string)
+		return last, ok, ok && last != "" || v == nil
+	}
 	v, _ := at(doc, q.l.Pages.More)
 	more, ok = v.(bool)
 	if ok && more && len(items) > 0 {
@@ -312,20 +401,26 @@ func rawList(raw []byte, pointer string) ([]json.RawMessage, bool) {
 	return list, ok && json.Unmarshal(raw, &list) == nil
 }
 
-// rawAt follows a JSON pointer through objects and keeps the bytes.
+// rawAt follows a JSON pointer and keeps the bytes.
 func rawAt(raw []byte, pointer string) ([]byte, bool) {
 	if pointer == "" {
 		return raw, true
 	}
-	for part := range strings.SplitSeq(pointer[1:], "/") {
+	for _, part := range pointerParts(pointer) {
 		var m map[string]json.RawMessage
-		if json.Unmarshal(raw, &m) != nil {
+		if json.Unmarshal(raw, &m) == nil {
+			var ok bool
+			if raw, ok = m[part]; !ok {
+				return nil, false
+			}
+			continue
+		}
+		var list []json.RawMessage
+		i, err := strconv.Atoi(part)
+		if err != nil || strconv.Itoa(i) != part || json.Unmarshal(raw, &list) != nil || i < 0 || i >= len(list) {
 			return nil, false
 		}
-		var ok bool
-		if raw, ok = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]; !ok {
-			return nil, false
-		}
+		raw = list[i]
 	}
 	return raw, true
 }

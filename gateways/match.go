@@ -55,9 +55,19 @@ func plainTarget(target string) bool {
 	return true
 }
 
+// match is of any of the route's paths.
 func (r *Route) match(segments []string) (map[string]string, bool) {
+	for _, path := range r.paths {
+		if params, ok := matchPath(path, segments); ok {
+			return params, true
+		}
+	}
+	return nil, false
+}
+
+func matchPath(path, segments []string) (map[string]string, bool) {
 	params := map[string]string{}
-	for i, want := range r.path {
+	for i, want := range path {
 		if want == "**" {
 			// A prefix promises what is under it, so nothing may climb out; a bare /** promises nothing and takes all.
 			return params, i == 0 || len(segments) > i && allPlain(segments[i:])
@@ -73,7 +83,7 @@ func (r *Route) match(segments []string) (map[string]string, bool) {
 			return nil, false
 		}
 	}
-	return params, len(segments) == len(r.path)
+	return params, len(segments) == len(path)
 }
 
 func template(segment string) (name string, ok bool) {

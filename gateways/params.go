@@ -2,6 +2,7 @@ package gateways
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func missing(lookup map[string]string, names []string) string {
 
 // needs are the names of the call's parameters that a lookup reads.
 func (l *Lookup) needs() []string {
-	names := []string{l.SameAs}
+	names := append(slices.Collect(maps.Keys(l.Same)), l.SameAs)
 	for _, m := range braces.FindAllString(l.Target, -1) {
 		names = append(names, m[1:len(m)-1])
 	}

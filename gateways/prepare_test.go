@@ -394,17 +394,17 @@ func TestAccounts(t *testing.T) {
 	if AccountHash("realm", "x") == AccountHash("realm2", "x") || len(AccountHash("", "")) != 64 {
 		t.Error("the hash is not keyed by the realm")
 	}
-	h, ok, err := g.LookupHeader("hashed/acct_9")
+	h, ok, err := g.LookupHeader(t.Context(), "hashed/acct_9")
 	want := []claims.Field{{Name: "Authorization", Value: "Bearer sk_file"}, {Name: "Stripe-Account", Value: "acct_9"}, {Name: "Stripe-Version", Value: StripeVersion}}
 	if d := cmp.Diff(want, h); d != "" || !ok || err != nil {
 		t.Errorf("%v %v %s", ok, err, d)
 	}
 	for _, none := range []string{"env", Unmapped, "", "hash"} {
-		if _, ok, err := g.LookupHeader(none); ok || err != nil {
+		if _, ok, err := g.LookupHeader(t.Context(), none); ok || err != nil {
 			t.Errorf("%q: %v %v", none, ok, err)
 		}
 	}
-	if _, ok, err := g.LookupHeader("file"); ok || err == nil || strings.Contains(err.Error(), "sk_") {
+	if _, ok, err := g.LookupHeader(t.Context(), "file"); ok || err == nil || strings.Contains(err.Error(), "sk_") {
 		t.Errorf("an empty secret: %v %v", ok, err)
 	}
 }

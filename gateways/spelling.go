@@ -1,8 +1,9 @@
 package gateways
 
-import "slices"
-
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Flaw says why a matched request must be refused before its body is read; "": it need not. The text is for the app.
 func (m Match) Flaw() string { return m.flaw }
@@ -27,14 +28,21 @@ func (m Match) spelling(path string) string {
 	return ""
 }
 
-func (r *Route) catchAll() bool { return len(r.path) > 0 && r.path[len(r.path)-1] == "**" }
+func (r *Route) catchAll() bool {
+	return slices.ContainsFunc(r.paths, func(path []string) bool { return path[len(path)-1] == "**" })
+}
 
-// like compares a plain form with the route's path; a {name} takes anything.
+// like compares a plain form with the route's paths.
 func (r *Route) like(plain []string) bool {
-	if len(plain) != len(r.path) {
+	return slices.ContainsFunc(r.paths, func(path []string) bool { return likePath(path, plain) })
+}
+
+// likePath compares a plain form with a path; a {name} takes anything.
+func likePath(path, plain []string) bool {
+	if len(plain) != len(path) {
 		return false
 	}
-	for i, want := range r.path {
+	for i, want := range path {
 		if _, isParam := template(want); !isParam && !strings.EqualFold(want, plain[i]) {
 			return false
 		}

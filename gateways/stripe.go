@@ -14,6 +14,9 @@ const StripeVersion = "2026-03-25.dahlia"
 func Stripe() *Gateway {
 	return &Gateway{
 		Name:           "stripe",
+		Title:          "Stripe",
+		Guarantees:     stripeGuarantees(),
+		Notes:          stripeNotes,
 		Hosts:          []string{"api.stripe.com"},
 		BaseURL:        "https://api.stripe.com",
 		KeyRetention:   24 * time.Hour,
@@ -26,6 +29,8 @@ func Stripe() *Gateway {
 		LookupHeaders:  []HeaderValue{{Name: "Stripe-Version", Value: StripeVersion}},
 		Answers:        stripeAnswers(),
 		Routes:         stripeRoutes(),
+		Webhook:        stripeWebhook(),
+		Checks:         stripeChecks(),
 		UnknownStatus:  504, // the SDKs resend it, but Stripe-Should-Retry: false wins
 		Error: ErrorShape{
 			Members: map[string]any{"error": map[string]any{

@@ -76,14 +76,14 @@ func stripeCreate(name, path, object string, pay *Payment, cases []Case) *Route 
 		Params:    map[string]string{"amount": "body:amount", "currency": "body:currency"},
 		Answers:   stripeObject(object),
 		Payment:   pay,
-		Lookup:    stripeList(path+"?created%5Bgte%5D={since}&limit=100", object, cases),
+		Lookup:    stripeList(path, "?created%5Bgte%5D={since}&limit=100", object, cases),
 	}
 }
 
 // stripeList: an item counts only if it would pass as the call's answer.
-func stripeList(target, object string, cases []Case) *Lookup {
+func stripeList(path, query, object string, cases []Case) *Lookup {
 	return &Lookup{
-		Kind: KindList, Target: target, Items: "/data", ID: "/id",
+		Kind: KindList, Target: path + query, Object: path + "/{object}", Items: "/data", ID: "/id",
 		Is:        when(is("/object", "list")),
 		Each:      when(is("/object", object), Condition{At: "/id"}, absent("/error"), absent("/deleted")),
 		Reference: "/metadata/fence_ref", Amount: "/amount", Currency: "/currency",
@@ -228,7 +228,7 @@ func transferReversal() *Route {
 	r := stripeCreate("transfer_reversals_create", "/v1/transfers/{id}/reversals", "transfer_reversal", nil, allDone())
 	r.Payment = &Payment{At: "/object", Values: map[string]string{"transfer_reversal": "done"}}
 	r.Params = map[string]string{"id": "path:id", "amount": "body:amount"}
-	r.Lookup = stripeList("/v1/transfers/{id}/reversals?limit=100", "transfer_reversal", allDone())
+	r.Lookup = stripeList("/v1/transfers/{id}/reversals", "?limit=100", "transfer_reversal", allDone())
 	return r
 }
 

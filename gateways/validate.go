@@ -34,16 +34,20 @@ var (
 	cardData = regexp.MustCompile(`(?i)(^|[._-])(card|number|pan|cvc|cvv|iban|account_number|exp_month|exp_year|track)([._-]|$)`)
 )
 
-// problems collects the first error of a gateway, with the field it is in.
+// problems collects the errors of a gateway, each with the field it is in.
 type problems struct {
 	gateway string
-	err     error
+	err     error // the first
+	all     []Problem
 }
 
 func (p *problems) add(path string, value any, allowed string) {
+	err := wrong(path, value, allowed)
 	if p.err == nil {
-		p.err = fmt.Errorf("gateway %s: %w", first(p.gateway, "without a name"), wrong(path, value, allowed))
+		p.err = fmt.Errorf("gateway %s: %w", first(p.gateway, "without a name"), err)
 	}
+	what, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), first(path, "the file")+": "), "; allowed: ")
+	p.all = append(p.all, Problem{Field: path, What: what, Remedy: "allowed: " + allowed})
 }
 
 func (p *problems) want(ok bool, path string, value any, allowed string) {
@@ -59,7 +63,9 @@ func (p *problems) oneOf(path string, value *string, fallback string, allowed ..
 
 // Validate fills the defaults and checks the gateway. The error is one line: field, value, what is allowed. It may be
 // called again.
-func (g *Gateway) Validate() error {
+func (g *Gateway) Validate() error { return g.validate().err }
+
+func (g *Gateway) validate() *problems {
 	p := &problems{gateway: g.Name}
 	p.want(namePattern.MatchString(g.Name), "name", g.Name, "lower-case letters, digits, - and _, a letter first, at most 63")
 	g.validateAddress(p)
@@ -79,6 +85,10 @@ func (g *Gateway) Validate() error {
 	p.callKey("callKey", g.CallKey)
 	p.answers("answers", g.Answers)
 	p.payment("payment", g.Payment)
+	g.Title = first(g.Title, g.Name)
+	g.validateGuarantees(p)
+	g.validateWebhook(p)
+	g.validateChecks(p)
 	p.kept("keep", g.Keep)
 	g.validateAccounts(p)
 	for k := range g.Error.Members {
@@ -86,7 +96,7 @@ func (g *Gateway) Validate() error {
 	}
 	p.headers("error.header", g.Error.Header)
 	g.validateRoutes(p)
-	return p.err
+	return p
 }
 
 func (g *Gateway) validateAddress(p *problems) {
@@ -122,6 +132,8 @@ func (g *Gateway) validateAccounts(p *problems) {
 		twice := slices.ContainsFunc(append([]string{g.CredentialHeader}, g.AccountHeaders[:i]...), func(o string) bool { return strings.EqualFold(o, h) })
 		p.want(token.MatchString(h) && !twice, fmt.Sprintf("accountHeaders[%d]", i), h, "a header name of its own")
 	}
+	p.oneOf("credentials", &g.Credentials, CredentialsApp, CredentialsApp, CredentialsSidecar)
+	p.want(!g.Rotating || len(g.Accounts) <= 1, "accounts", len(g.Accounts), "one account where rotating is true: a token that changes does not tell which; take the gateway into service once more, under another name, for another account")
 	p.want(token.MatchString(g.LookupScheme), "lookupScheme", g.LookupScheme, "a scheme such as Bearer, or none")
 	p.headers("lookupHeaders", g.LookupHeaders)
 	seen := map[string]bool{Unmapped: true}
@@ -142,6 +154,11 @@ func (g *Gateway) validateAccounts(p *problems) {
 		for name, s := range map[string]Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential} {
 			p.want(s.Env == "" || s.File == "", path+name, s.Env, "env or file, not both")
 		}
+		for j, s := range a.WebhookSecrets {
+			p.want((s.Env == "") != (s.File == ""), fmt.Sprintf("%swebhookSecrets[%d]", path, j), s.Env, "env or file, one of them")
+		}
+		p.oauth2(path+"oauth2", a.OAuth2)
+		p.want(g.Credentials != CredentialsSidecar || !a.Credential.IsZero() || a.OAuth2 != nil, path+"credential", "", "a secret, or oauth2, where credentials is sidecar")
 	}
 }
 
@@ -239,6 +256,7 @@ func (p *problems) answers(path string, rules []*AnswerRule) {
 		}
 		p.want(!r.InUse || o == claims.Unknown, path+".inUse", r.InUse, "false, or outcome unknown")
 		p.want(!r.Transient || o == claims.Unknown && r.Stored != "yes", path+".transient", r.Transient, "false, or outcome unknown and not stored")
+		p.want(r.Points == "" || r.Points != "" && pointer.MatchString(r.Points) && o == claims.Unknown, path+".points", r.Points, "a JSON pointer, with outcome unknown")
 		p.want(r.Header == nil || r.Header.Name != "" && r.Header.Value != "", path+".header", "", "a name and a value")
 		p.oneOf(path+".stored", &r.Stored, "", "", "yes", "no")
 		p.want(paymentWord(r.Payment), path+".payment", r.Payment, "pending, done, failed, reversed")

@@ -28,7 +28,8 @@ func (g *Gateway) validateRoutes(p *problems) {
 func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 	p.want(r.Method == "*" || token.MatchString(r.Method) && !Safe(r.Method) && r.Method == strings.ToUpper(r.Method), path+"method", r.Method, "an unsafe method such as POST, or *")
 	p.oneOf(path+"effect", &r.Effect, EffectMove, EffectMove, EffectUndo)
-	names := p.path(path+"path", r)
+	p.oneOf(path+"untagged", &r.Untagged, "", "", UntaggedRefuse, UntaggedPass)
+	names := p.paths(path, r)
 	p.times(path, r.KeyRetention, r.SettleAfter, r.AttemptTimeout, r.BodyLimit, r.AnswerLimit)
 	p.keyPlace(path+"key", r.Key)
 	p.want(!r.Keyless || r.Key == nil, path+"keyless", r.Keyless, "false where the route has a key")
@@ -37,6 +38,7 @@ func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 	p.answers(path+"answers", r.Answers)
 	p.payment(path+"payment", r.Payment)
 	p.kept(path+"keep", r.Keep)
+	p.want(pointer.MatchString(r.Object), path+"object", r.Object, "a JSON pointer such as /id")
 	key := g.key(r)
 	if r.Signed && key != nil {
 		p.want(key.Field == "", path+"signed", r.Signed, "false where the key goes into the body: a signed body is never changed")
@@ -51,7 +53,7 @@ func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 		ok := where == "path" && slices.Contains(names, field) || where == "body" && fieldPattern.MatchString(field)
 		p.want(ok, path+"params."+name, source, "path:<name in path> or body:<dotted field>")
 		p.want(!cardData.MatchString(field), path+"params."+name, source, "no card or bank account data")
-		p.want(name != "reference" && name != "since" && name != appReference && name != notKept && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
+		p.want(name != "reference" && name != "since" && name != appReference && name != objectParam && name != notKept && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
 	}
 	g.validateVolatile(p, r, path+"volatile")
 	if r.Lookup != nil {
@@ -106,22 +108,35 @@ func (g *Gateway) heldFields(r *Route) (fields []string) {
 	return slices.DeleteFunc(fields, func(f string) bool { return f == "" })
 }
 
-func (p *problems) path(path string, r *Route) (names []string) {
-	if !strings.HasPrefix(r.Path, "/") || !plainTarget(r.Path) || strings.Contains(r.Path, "?") {
-		p.add(path, r.Path, "a path such as /v1/charges/{id} or /v1/**")
+// paths splits a route's paths and returns the names in their braces.
+func (p *problems) paths(path string, r *Route) (names []string) {
+	r.paths = nil
+	names = p.path(path+"path", r, r.Path)
+	for i, also := range r.Also {
+		path := fmt.Sprintf("%salso[%d]", path, i)
+		others := p.path(path, r, also)
+		p.want(slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(others))), path, also, "the same names in braces as path")
+	}
+	return names
+}
+
+func (p *problems) path(path string, r *Route, text string) (names []string) {
+	if !strings.HasPrefix(text, "/") || !plainTarget(text) || strings.Contains(text, "?") {
+		p.add(path, text, "a path such as /v1/charges/{id} or /v1/**")
 		return nil
 	}
-	r.path = strings.Split(r.Path[1:], "/")
-	for i, s := range r.path {
+	segments := strings.Split(text[1:], "/")
+	r.paths = append(r.paths, segments)
+	for i, s := range segments {
 		name, ok := template(s)
 		switch {
 		case ok:
-			p.want(braces.FindString(s) == s && !slices.Contains(names, name), path, r.Path, "each {name} once, of letters, digits, - and _")
+			p.want(braces.FindString(s) == s && !slices.Contains(names, name), path, text, "each {name} once, of letters, digits, - and _")
 			names = append(names, name)
 		case s == "**":
-			p.want(i == len(r.path)-1, path, r.Path, "** as the last segment only")
+			p.want(i == len(segments)-1, path, text, "** as the last segment only")
 		default:
-			p.want(!strings.ContainsAny(s, "{}*"), path, r.Path, "{name} and ** as whole segments only")
+			p.want(!strings.ContainsAny(s, "{}*"), path, text, "{name} and ** as whole segments only")
 		}
 	}
 	return names
@@ -146,6 +161,16 @@ func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "amount": l.Amount, "currency": l.Currency, "whole": l.Whole} {
 		p.want(pointer.MatchString(s), path+name, s, "a JSON pointer such as /data")
 	}
+	p.want(pointer.MatchString(l.ObjectAt) && (l.ObjectAt == "" || l.Object != ""), path+"objectAt", l.ObjectAt, "a JSON pointer, with object")
+	p.want(l.Object == "" || l.ID != "" && plainTarget(l.Object) && strings.Contains(l.Object, "{"+objectParam+"}"), path+"object", l.Object, "a request target with {object}, and id to compare")
+	for _, m := range braces.FindAllString(l.Object, -1) {
+		_, isParam := r.Params[m[1:len(m)-1]]
+		p.want(m == "{"+objectParam+"}" || isParam, path+"object", m, "{object} or a name of params")
+	}
+	for name, s := range l.Same {
+		_, isParam := r.Params[name]
+		p.want(isParam && s != "" && pointer.MatchString(s), path+"same."+plainName(name), s, "a name of params and a JSON pointer")
+	}
 	p.conditions(path+"is", l.Is)
 	p.conditions(path+"each", l.Each)
 	g.validateMatch(p, r, path)
@@ -160,7 +185,9 @@ func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 	if l.Pages != nil {
 		l.Pages.Max = first(l.Pages.Max, defaultPages)
 		p.want(l.Pages.Max > 0 && l.Pages.Max <= 1000, path+"pages.max", l.Pages.Max, "1 to 1000")
-		p.want(l.Pages.More != "" && pointer.MatchString(l.Pages.More), path+"pages.more", l.Pages.More, "a JSON pointer to a boolean")
+		p.want((l.Pages.More == "") != (l.Pages.Next == ""), path+"pages.more", l.Pages.More, "more or next, one of them")
+		p.want(pointer.MatchString(l.Pages.More), path+"pages.more", l.Pages.More, "a JSON pointer to a boolean")
+		p.want(pointer.MatchString(l.Pages.Next), path+"pages.next", l.Pages.Next, "a JSON pointer to a cursor")
 		p.want(l.Pages.Param != "" && l.ID != "", path+"pages.param", l.Pages.Param, "a query parameter, and id to fill it")
 		p.want(l.Kind != KindGet, path+"pages", "", "none for kind get")
 	}

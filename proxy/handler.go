@@ -203,7 +203,9 @@ type exchange struct {
 	tags    Tags
 	match   gateways.Match
 	in      gateways.Inbound
-	began   time.Time
+	// supplied are the header lines that go out: the app's, with the sidecar's credential where that is the one to use.
+	supplied []claims.Field
+	began    time.Time
 
 	tenant, callKey string
 	kind            string // fenced, passed, refused
@@ -226,13 +228,21 @@ func (x *exchange) unsafe(w http.ResponseWriter) {
 	}
 	call, ref := x.call(routed)
 	switch {
-	case ref != nil && ref.Reason == claims.Untagged && x.gateway.Untagged == gateways.UntaggedPass:
+	case ref != nil && ref.Reason == claims.Untagged && x.untagged(routed) == gateways.UntaggedPass:
 		x.pass(w, x.in.Body)
 	case ref != nil:
 		x.refuse(w, ref)
 	default:
 		x.fenced(w, call)
 	}
+}
+
+// untagged says what becomes of the request if it has no call key.
+func (x *exchange) untagged(routed bool) string {
+	if routed && x.match.Route.Untagged != "" {
+		return x.match.Route.Untagged
+	}
+	return x.gateway.Untagged
 }
 
 // open reads what the head says: tags and route, and the limit of the body that may follow.

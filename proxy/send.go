@@ -13,7 +13,12 @@ import (
 // send makes one attempt: the request is stamped with the stored key and reference, so that every attempt has the same
 // bytes, and leaves once.
 func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) claims.Sent {
-	header, body, err := x.match.Stamp(x.in, a.Facts)
+	if err := x.supply(ctx); err != nil { // now, so that a replay needs no credential
+		return claims.Sent{Unsent: true, Local: true, Cause: "credential", Detail: err.Error()}
+	}
+	in := x.in
+	in.Header = x.supplied
+	header, body, err := x.match.Stamp(in, a.Facts)
 	if err != nil {
 		return claims.Sent{Unsent: true, Local: true, Cause: "stamp", Detail: err.Error()}
 	}
@@ -51,12 +56,20 @@ func (x *exchange) unanswered(ex *Exchange) {
 // classified puts the gateway's answer table and the sender's words together.
 func classified(c gateways.Class, a *claims.Answer) claims.Sent {
 	s := claims.Sent{
-		Outcome: c.Outcome, Stored: c.Stored, Refused: c.Refused, InUse: c.InUse, Transient: c.Transient, Answer: a, Payment: c.Payment, Cause: "answered",
+		Outcome: c.Outcome, Stored: c.Stored, Refused: c.Refused, InUse: c.InUse, Transient: c.Transient, Answer: a, Payment: c.Payment, Object: c.Object, Cause: "answered",
 	}
 	if !c.Outcome.Definite() {
 		s.Cause = "unlisted"
 	}
 	return s
+}
+
+// supply finds the header lines that the request goes out with.
+func (x *exchange) supply(ctx context.Context) (err error) {
+	in := x.in
+	in.Header = ForwardFields(x.head)
+	x.supplied, err = x.gateway.Supply(ctx, in, x.p.Realm)
+	return err
 }
 
 // host is the Host line: the gateway's own name, never ours.
@@ -72,6 +85,10 @@ func (x *exchange) pass(w http.ResponseWriter, body []byte) {
 	x.kind = "passed"
 	ctx, cancel := context.WithTimeout(x.r.Context(), x.gateway.AttemptTimeout)
 	defer cancel()
+	if err := x.supply(ctx); err != nil {
+		x.refuse(w, asRefusal(err))
+		return
+	}
 	sw := &statusWriter{ResponseWriter: w}
 	x.passed(w, x.stream(ctx, sw, body, nil, 0), sw.status)
 }
@@ -79,7 +96,7 @@ func (x *exchange) pass(w http.ResponseWriter, body []byte) {
 // stream sends a request on as it came. rest are further bytes of the body, of a known length.
 func (x *exchange) stream(ctx context.Context, w http.ResponseWriter, body []byte, rest io.Reader, restLength int64) error {
 	return x.p.Egress[x.gateway.Name].Stream(ctx, Outbound{
-		Method: x.r.Method, Target: x.target, Host: x.host(), Header: ForwardFields(x.head), Body: body, Rest: rest, RestLength: restLength,
+		Method: x.r.Method, Target: x.target, Host: x.host(), Header: x.supplied, Body: body, Rest: rest, RestLength: restLength,
 		HadLength: x.head.HasCL || x.head.HasTE, AllowCloseFramed: x.p.Shadow, // as without us
 	}, w)
 }

@@ -33,6 +33,10 @@ func (x *exchange) shadow(w http.ResponseWriter) {
 		x.refuse(w, asRefusal(err))
 		return
 	}
+	if err := x.supply(ctx); err != nil {
+		x.refuse(w, asRefusal(err))
+		return
+	}
 	sw := &shadowWriter{statusWriter: statusWriter{ResponseWriter: w}, x: x, limit: x.gateway.AnswerLimit, began: began}
 	sent := claims.Sent{Cause: CauseTruncated} // what a panic of the stream leaves
 	if call != nil {
@@ -83,7 +87,7 @@ func (x *exchange) weigh(w http.ResponseWriter) (call *claims.Call, body []byte,
 	x.in.Body = body
 	c, ref := x.call(routed)
 	switch {
-	case ref != nil && ref.Reason == claims.Untagged && x.gateway.Untagged == gateways.UntaggedPass:
+	case ref != nil && ref.Reason == claims.Untagged && x.untagged(routed) == gateways.UntaggedPass:
 		x.would = claims.WouldPass
 	case ref != nil:
 		x.wouldRefuse(ref)

@@ -26,6 +26,8 @@ type Config struct {
 	Links map[string]Link
 	// GiveUp moves an abandoned record of this process to unknown; nil where the process sends nothing.
 	GiveUp func(context.Context, claims.View) error
+	// Tokens forgets a token that a lookup was turned down with; nil: no account has OAuth2.
+	Tokens *Tokens
 	Log    *slog.Logger
 
 	// Pace is the shortest time between two lookups of one call that apps wait for; the sweeper is not held back. Default 1 s.
@@ -199,7 +201,7 @@ func (r *Reconciler) ask(ctx context.Context, v claims.View) claims.Verdict {
 		out.Reason = "gateway " + rec.Facts.Gateway + " is not configured here"
 		return out
 	}
-	out.Rules = g.LookupRules(rec.Facts.Route)
+	out.Rules, _ = g.RulesOf(gateways.WithObject(rec.Facts, rec.Object))
 	if rec.Facts.Endpoint != strings.TrimSuffix(g.BaseURL, "/") {
 		out.Reason = "the call was sent to another address than gateway " + g.Name + " has now"
 		return out
@@ -238,15 +240,15 @@ var errGaveUp = errors.New("nobody waited for the lookup")
 // look asks the gateway; asked is false where this process could not.
 func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.View) (found claims.Finding, asked bool) {
 	rec := &v.Record
-	header, ok, err := g.LookupHeader(rec.Facts.Account)
+	ctx, cancel := context.WithTimeout(caller, r.LookupTimeout)
+	defer cancel()
+	header, ok, err := g.LookupHeader(ctx, rec.Facts.Account)
 	switch {
 	case err != nil:
 		return claims.Finding{Reason: err.Error()}, false
 	case !ok:
 		return claims.Finding{Reason: "account " + rec.Facts.Account + " has no lookup credential: only a repeat of the call can tell"}, false
 	}
-	ctx, cancel := context.WithTimeout(caller, r.LookupTimeout)
-	defer cancel()
 	through, ask := r.doubts[g.Name], g.AskAt
 	if rec.State == claims.StateSucceeded {
 		through, ask = r.payments[g.Name], g.AskAgain
@@ -256,13 +258,15 @@ func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.
 	}
 	f, err := through.Execute(func() (claims.Finding, error) {
 		failed := error(nil)
-		f, err := ask(ctx, rec.Facts, rec.FirstStarted, v.Now, func(ctx context.Context, target string) (*claims.Answer, error) {
+		f, err := ask(ctx, gateways.WithObject(rec.Facts, rec.Object), rec.FirstStarted, v.Now, func(ctx context.Context, target string) (*claims.Answer, error) {
 			a, err := r.get(ctx, g, target, header)
 			switch {
 			case err != nil:
 				failed = err
 			case a.Status >= 500:
 				failed = fmt.Errorf("lookup at %s: status %d", g.Name, a.Status)
+			case a.Status == http.StatusUnauthorized:
+				r.turnedDown(g, rec.Facts.Account, header)
 			}
 			return a, err
 		})
@@ -281,4 +285,14 @@ func (r *Reconciler) look(caller context.Context, g *gateways.Gateway, v claims.
 		return claims.Finding{Reason: "lookup failed: " + err.Error()}, !errors.Is(err, errGaveUp)
 	}
 	return f, true
+}
+
+// turnedDown has the account's token fetched anew, where it has one that is fetched.
+func (r *Reconciler) turnedDown(g *gateways.Gateway, account string, header []claims.Field) {
+	name, _, _ := strings.Cut(account, "/")
+	for _, f := range header {
+		if token, ok := strings.CutPrefix(f.Value, "Bearer "); r.Tokens != nil && ok && strings.EqualFold(f.Name, g.CredentialHeader) {
+			r.Tokens.Drop(g.Name, name, token)
+		}
+	}
 }

@@ -22,14 +22,14 @@ func (b Broken) Open() Harness {
 	d := &double{clock: clock, now: clock.Now}
 	d.Store = memory.New(memory.Config{Now: func() claims.Now { return d.now() }})
 	b.wrap(d)
-	return Harness{Backend: d, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: d.Spoil, Lose: d.lose}
+	return Harness{Backend: d, Advance: clock.Advance, StepWall: clock.StepWall, Spoil: d.Spoil, Fill: d.Fill, Lose: d.lose}
 }
 
 // BrokenStores are all of them.
 func BrokenStores() []Broken {
 	var all []Broken
 	for _, part := range [][]Broken{brokenLeases, brokenEnds, brokenMarks, brokenLosses, brokenReads, brokenSwaps, brokenContents,
-		brokenSweeps, brokenEvents, brokenTold, brokenMembers, brokenRaces} {
+		brokenFinds, brokenSweeps, brokenEvents, brokenTold, brokenInboxes, brokenMembers, brokenRaces} {
 		all = append(all, part...)
 	}
 	return all
@@ -59,6 +59,10 @@ type double struct {
 	told      func(context.Context, string) error
 	announce  func(context.Context, claims.Member) error
 	members   func(context.Context) ([]claims.Member, error)
+	find      func(context.Context, string, string, claims.Handles, int) ([]claims.Key, error)
+	keep      func(context.Context, claims.Early) error
+	kept      func(context.Context, []string, int) ([]claims.Early, error)
+	drop      func(context.Context, string, string, string) error
 	realm     func() string
 	keyset    func() []byte
 	close     func() error
@@ -196,6 +200,34 @@ func (d *double) Members(ctx context.Context) ([]claims.Member, error) {
 		return d.members(ctx)
 	}
 	return d.Store.Members(ctx)
+}
+
+func (d *double) Find(ctx context.Context, tenant, gateway string, h claims.Handles, limit int) ([]claims.Key, error) {
+	if d.find != nil {
+		return d.find(ctx, tenant, gateway, h, limit)
+	}
+	return d.Store.Find(ctx, tenant, gateway, h, limit)
+}
+
+func (d *double) Keep(ctx context.Context, e claims.Early) error {
+	if d.keep != nil {
+		return d.keep(ctx, e)
+	}
+	return d.Store.Keep(ctx, e)
+}
+
+func (d *double) Kept(ctx context.Context, tenants []string, limit int) ([]claims.Early, error) {
+	if d.kept != nil {
+		return d.kept(ctx, tenants, limit)
+	}
+	return d.Store.Kept(ctx, tenants, limit)
+}
+
+func (d *double) Drop(ctx context.Context, tenant, gateway, id string) error {
+	if d.drop != nil {
+		return d.drop(ctx, tenant, gateway, id)
+	}
+	return d.Store.Drop(ctx, tenant, gateway, id)
 }
 
 func (d *double) Realm() string {

@@ -28,6 +28,8 @@ type Harness struct {
 	Lose func() time.Duration
 	// Spoil makes a stored record one that this version cannot read.
 	Spoil func(key claims.Key)
+	// Fill keeps n notices of a tenant at a gateway named filled, faster than one by one.
+	Fill func(tenant string, n int)
 	// Except names rules that the store does not keep, with the reason. They are not run.
 	Except map[string]string
 }
@@ -50,7 +52,7 @@ type Rule struct {
 func Rules() []Rule {
 	var all []Rule
 	for _, part := range [][]rule{leaseRules, endRules, markRules, lossRules, readRules, swapRules, contentRules,
-		sweepRules, eventRules, toldRules, memberRules, raceRules} {
+		findRules, sweepRules, eventRules, toldRules, inboxRules, memberRules, raceRules} {
 		for _, r := range part {
 			all = append(all, Rule{r.name, func(t T, h Harness) { r.check(&kit{T: t, Harness: h}) }})
 		}

@@ -39,7 +39,7 @@ func FullRecord(key claims.Key) claims.Record {
 			Revision: 1, Attempt: 2, Claim: claims.NewClaimID(), Outcome: claims.Succeeded, Source: "notice", At: at(5),
 			Answer: answer(201), Payment: "pending", Stored: true, By: "ada", Note: "seen", Read: true,
 		}},
-		Answer: answer(200), Reconciled: true, Payment: "done", Poll: true,
+		Object: "ch_1", Answer: answer(200), Reconciled: true, Payment: "done", Poll: true,
 		Misses: 2, LastMiss: at(6).Store, NextCheck: at(7).Store,
 		Review: &claims.Review{Reason: "two successes", Alarm: true, Since: at(8)},
 		Undos:  []claims.Undo{{Key: "undo:1", Part: "line 2"}}, Undoes: "charge:1", Part: "line 3",

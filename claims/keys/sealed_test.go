@@ -32,7 +32,7 @@ func TestSealedStoreKeepsTheRules(t *testing.T) {
 		s := memory.New(memory.Config{Now: clock.Now})
 		t.Cleanup(func() { s.Close() })
 		return claimstest.Harness{
-			Backend: keys.Sealed(s, ring), Advance: clock.Advance, StepWall: clock.StepWall, Spoil: s.Spoil,
+			Backend: keys.Sealed(s, ring), Advance: clock.Advance, StepWall: clock.StepWall, Spoil: s.Spoil, Fill: s.Fill,
 			Lose: func() time.Duration {
 				from := clock.Now()
 				from.Store, from.Wall = from.Store.Add(-time.Minute), from.Wall.Add(-time.Minute)

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -18,6 +19,14 @@ type Data struct {
 	Events     []*Event
 	LastEvent  int                      // the id that was given last
 	Members    map[string]claims.Member // by scope
+	Notices    []*Notice                // in the order in which they came
+	Given      int                      // how often Kept gave some
+}
+
+// Notice is a notice with what Kept needs.
+type Notice struct {
+	claims.Early
+	Given int // the number of the Kept that gave it last; 0: none did
 }
 
 // Event is an event with what Untold needs.
@@ -55,6 +64,15 @@ func (s *Store) Edit(f func(d *Data, now claims.Now)) {
 // Spoil gives a stored record a state that no version knows.
 func (s *Store) Spoil(key claims.Key) {
 	s.Edit(func(d *Data, _ claims.Now) { d.Calls[key].Record.State = "martian" })
+}
+
+// Fill keeps n notices of a tenant.
+func (s *Store) Fill(tenant string, n int) {
+	s.Edit(func(d *Data, now claims.Now) {
+		for i := range n {
+			d.Notices = append(d.Notices, &Notice{Early: claims.Early{Tenant: tenant, Gateway: "filled", ID: strconv.Itoa(i), At: now}})
+		}
+	})
 }
 
 func (d *Data) read(key claims.Key) (claims.Record, error) {

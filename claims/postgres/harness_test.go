@@ -87,6 +87,10 @@ func rules(t *testing.T, cfg Config) claimstest.Harness {
 			}
 			return cfg.MaxLease + time.Second
 		},
+		Fill: func(tenant string, n int) {
+			alter(t, cfg, `INSERT INTO {schema}.notices (tenant, gateway, id, body, at_store, at_wall)
+				SELECT $1, 'filled', convert_to(n::text, 'UTF8'), '', 0, 0 FROM generate_series(1, $2) n`, []byte(tenant), n)
+		},
 		Spoil: func(k claims.Key) {
 			alter(t, cfg, `UPDATE {schema}.calls SET state = 'martian' WHERE tenant = $1 AND call_key = $2`, []byte(k.Tenant), []byte(k.Call))
 		},

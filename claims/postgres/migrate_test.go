@@ -35,11 +35,11 @@ func TestMigrateTwiceAtOnce(t *testing.T) {
 		if r.KeyMade {
 			keys++
 		}
-		if r.Realm == "" || r.Realm != reports[0].Realm || r.To != 2 {
+		if r.Realm == "" || r.Realm != reports[0].Realm || r.To != 3 {
 			t.Errorf("report %+v", r)
 		}
 	}
-	if applied != 2 || keys != 1 {
+	if applied != 3 || keys != 1 {
 		t.Errorf("%d migrations applied, %d keys made", applied, keys)
 	}
 }
@@ -62,11 +62,11 @@ func TestMigrateBesideServing(t *testing.T) {
 func TestOpenRefusesOtherSchemas(t *testing.T) {
 	for name, change := range map[string]string{
 		"older":                     `DELETE FROM {schema}.schema_version`,
-		"newer, not for us":         `INSERT INTO {schema}.schema_version VALUES (3, '0003_more.sql', 'x', 3)`,
-		"much newer, not for us":    `INSERT INTO {schema}.schema_version VALUES (3, 'x', 'x', 1), (4, 'y', 'y', 4)`,
+		"newer, not for us":         `INSERT INTO {schema}.schema_version VALUES (4, '0004_more.sql', 'x', 4)`,
+		"much newer, not for us":    `INSERT INTO {schema}.schema_version VALUES (4, 'x', 'x', 1), (5, 'y', 'y', 5)`,
 		"changed":                   `UPDATE {schema}.schema_version SET sum = 'x'`,
 		"renamed":                   `UPDATE {schema}.schema_version SET name = 'x'`,
-		"with a gap":                `UPDATE {schema}.schema_version SET version = 4 WHERE version = 2`,
+		"with a gap":                `UPDATE {schema}.schema_version SET version = 5 WHERE version = 2`,
 		"without a realm":           `DELETE FROM {schema}.store`,
 		"without a key":             `DELETE FROM {schema}.keys`,
 		"another's":                 `DROP TABLE {schema}.schema_version`,
@@ -88,7 +88,7 @@ func TestOpenRefusesOtherSchemas(t *testing.T) {
 func TestNewerSchema(t *testing.T) {
 	cfg := migrated(t)
 	alter(t, cfg, `ALTER TABLE {schema}.calls ADD later text COLLATE "C"`)
-	alter(t, cfg, `INSERT INTO {schema}.schema_version VALUES (3, '0003_later.sql', 'x', 1)`)
+	alter(t, cfg, `INSERT INTO {schema}.schema_version VALUES (4, '0004_later.sql', 'x', 1)`)
 	s := open(t, cfg)
 	r := put(t, s, record("c"))
 	put(t, s, r)
@@ -159,6 +159,8 @@ func TestRoles(t *testing.T) {
 		{sidecar, `CREATE TABLE {schema}.x (a int)`}, {sidecar, `INSERT INTO {schema}.keys VALUES (2, '\x00', 1)`},
 		{app, `SELECT 1 FROM {schema}.leases`}, {app, `UPDATE {schema}.leases SET token = 1`}, {app, `SELECT 1 FROM {schema}.calls`},
 		{app, `SELECT 1 FROM {schema}.keys`}, {app, `SELECT 1 FROM {schema}.events`}, {app, `SELECT 1 FROM {schema}.members`},
+		{app, `SELECT 1 FROM {schema}.notices`}, {app, `SELECT 1 FROM {schema}.earlier`}, {app, `DELETE FROM {schema}.notices`},
+		{sidecar, `DELETE FROM {schema}.earlier`}, {sidecar, `UPDATE {schema}.earlier SET reference = 'x'`}, {sidecar, `TRUNCATE {schema}.notices`},
 		{sidecar, `DELETE FROM {schema}.members`}, {sidecar, `TRUNCATE {schema}.events`}, {app, `SELECT {schema}.in_time(1)`}, {app, `INSERT INTO {schema}.lease_log (scope) VALUES ('')`},
 	} {
 		err := try(t, c.cfg, c.sql)
@@ -204,6 +206,20 @@ func everything(t *testing.T, s *Store) {
 	if err != nil || last != wantEvents(t, s, "", "a") {
 		t.Errorf("last event %q, %v", last, err)
 	}
+	past := claims.Past{Revision: 1, State: claims.StateOpen, Facts: claims.Facts{Gateway: "g", Reference: "ref"}}
+	revised := record("revised")
+	revised.Past = []claims.Past{past}
+	put(t, s, put(t, s, revised))
+	if found, err := s.Find(t.Context(), "shop", "g", claims.Handles{Reference: "ref"}, 10); err != nil || len(found) != 1 {
+		t.Errorf("found: %v, %v", found, err)
+	}
+	notice := claims.Early{Tenant: "shop", Gateway: "g", ID: "n"}
+	ok(t, s.Keep(t.Context(), notice))
+	ok(t, s.Keep(t.Context(), notice))
+	if kept, err := s.Kept(t.Context(), nil, 10); err != nil || len(kept) != 1 {
+		t.Errorf("kept: %v, %v", kept, err)
+	}
+	ok(t, s.Drop(t.Context(), notice.Tenant, notice.Gateway, notice.ID))
 	for range 2 {
 		ok(t, s.Announce(t.Context(), claims.Member{Guard: l.Guard, Version: "1"}))
 	}

@@ -21,7 +21,7 @@ var columns = []string{
 	"retention", "settle_after", "lookup",
 	"first_started_store", "first_started_wall", "attempts", "evidence", "unread", "answered", "reconciled", "payment",
 	"poll", "misses", "last_miss", "next_check", "review", "undos", "undoes", "part", "past",
-	"created_store", "created_wall", "updated_store", "updated_wall",
+	"created_store", "created_wall", "updated_store", "updated_wall", "object",
 }
 
 var (
@@ -96,7 +96,7 @@ func values(r *claims.Record) ([]any, error) {
 		plain(f.KeyPlace), plain(f.LookupForm), plain(f.Reference), int64(f.Retention), int64(f.SettleAfter), lookup,
 		ns(r.FirstStarted.Store), ns(r.FirstStarted.Wall), attempts, evidence, r.Unread(), answered(r), r.Reconciled, plain(r.Payment),
 		r.Poll, r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, undos, plain(r.Undoes), plain(r.Part), past,
-		ns(r.Created.Store), ns(r.Created.Wall), ns(r.Updated.Store), ns(r.Updated.Wall),
+		ns(r.Created.Store), ns(r.Created.Wall), ns(r.Updated.Store), ns(r.Updated.Wall), plain(r.Object),
 	}, nil
 }
 
@@ -127,7 +127,7 @@ type raw struct {
 	createdStore, createdWall               sql.Null[int64]
 	updatedStore, updatedWall               sql.Null[int64]
 	state                                   sql.Null[string]
-	texts                                   [13]sql.Null[string] // as the record's fields in texts()
+	texts                                   [14]sql.Null[string] // as the record's fields in texts()
 	lookup, attempts, evidence, review      sql.Null[string]
 	undos, past                             sql.Null[string]
 	unread, answered, reconciled, poll      sql.Null[bool]
@@ -145,7 +145,7 @@ func (w *raw) targets() []any {
 		&t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7], &t[8], &t[9], &w.retention, &w.settle, &w.lookup,
 		&w.firstStore, &w.firstWall, &w.attempts, &w.evidence, &w.unread, &w.answered, &w.reconciled, &t[10],
 		&w.poll, &w.misses, &w.lastMiss, &w.nextCheck, &w.review, &w.undos, &t[11], &t[12], &w.past,
-		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall,
+		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall, &t[13],
 		&w.status, &w.header, &w.body, &w.key,
 	}
 }
@@ -176,11 +176,11 @@ func (w *raw) record() (claims.Record, error) {
 }
 
 // texts are the record's strings in the order of raw.texts.
-func texts(r *claims.Record) [13]*string {
+func texts(r *claims.Record) [14]*string {
 	f := &r.Facts
-	return [13]*string{
+	return [14]*string{
 		&r.Fingerprint.KeyID, &f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.KeyPlace,
-		&f.LookupForm, &f.Reference, &r.Payment, &r.Undoes, &r.Part,
+		&f.LookupForm, &f.Reference, &r.Payment, &r.Undoes, &r.Part, &r.Object,
 	}
 }
 
@@ -264,5 +264,6 @@ func (t *tx) put(r *claims.Record, fresh, had bool) error {
 	case had:
 		t.change(`DELETE FROM {schema}.answers WHERE tenant = $1 AND call_key = $2`, v[0], v[1])
 	}
+	t.putEarlier(r)
 	return nil
 }

@@ -83,6 +83,9 @@ var types = map[string]string{
 	"members.scope": "bytea", "members.token": "bigint",
 	"effects.tenant": "bytea", "effects.name": "bytea", "effects.effect_key": "bytea", "effects.fingerprint": "bytea",
 	"effects.scope": "bytea", "effects.token": "bigint", "effect_marks.scope": "bytea", "effect_marks.token": "bigint",
+	"calls.gateway": "text", "calls.reference": "text", "calls.object": "text",
+	"earlier.tenant": "bytea", "earlier.gateway": "text", "earlier.reference": "text", "earlier.call_key": "bytea",
+	"notices.tenant": "bytea", "notices.gateway": "bytea", "notices.id": "bytea", "notices.given": "bigint",
 }
 
 // checkColumns refuses tables that were made or changed by others than Migrate.
@@ -132,6 +135,8 @@ var grants = []struct{ table, privileges string }{
 	{"events", "SELECT, INSERT, UPDATE, DELETE"},
 	{"members", "SELECT, INSERT, UPDATE"},
 	{"effects", "SELECT, DELETE"},
+	{"earlier", "SELECT, INSERT"},
+	{"notices", "SELECT, INSERT, UPDATE, DELETE"},
 }
 
 // appFunctions are all that an application may do in the schema.

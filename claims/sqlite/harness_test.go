@@ -71,6 +71,11 @@ func TestRules(t *testing.T) {
 		return claimstest.Harness{
 			Backend: s, Advance: m.Advance, StepWall: m.StepWall,
 			Except: claimstest.CannotLose("one file on one disk: no standby is promoted, and an older copy put back cannot be told from the file"),
+			Fill: func(tenant string, n int) {
+				spoil(t, s, `INSERT INTO notices (tenant, gateway, id, body, at_store, at_wall)
+					WITH RECURSIVE i (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ?2)
+					SELECT ?1, CAST('filled' AS BLOB), CAST(CAST(n AS TEXT) AS BLOB), x'', 0, 0 FROM i`, []byte(tenant), n)
+			},
 			Spoil: func(k claims.Key) {
 				spoil(t, s, `UPDATE calls SET state = 'martian' WHERE tenant = ? AND call_key = ?`, []byte(k.Tenant), []byte(k.Call))
 			},

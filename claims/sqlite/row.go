@@ -18,7 +18,7 @@ var columns = []string{
 	"gateway", "account", "endpoint", "credential", "route", "gateway_key", "key_place", "lookup_form", "reference", "retention", "settle_after", "lookup",
 	"first_started_store", "first_started_wall", "attempts", "evidence", "unread", "answered", "reconciled", "payment",
 	"poll", "misses", "last_miss", "next_check", "review", "undos", "undoes", "part", "past",
-	"created_store", "created_wall", "updated_store", "updated_wall",
+	"created_store", "created_wall", "updated_store", "updated_wall", "object",
 }
 
 var (
@@ -71,7 +71,7 @@ func values(r *claims.Record) ([]any, error) {
 		ns(r.FirstStarted.Store), ns(r.FirstStarted.Wall), attempts, evidence, bit(r.Unread()), bit(answered(r)),
 		bit(r.Reconciled), r.Payment,
 		bit(r.Poll), r.Misses, ns(r.LastMiss), ns(r.NextCheck), review, undos, r.Undoes, r.Part, past,
-		ns(r.Created.Store), ns(r.Created.Wall), ns(r.Updated.Store), ns(r.Updated.Wall),
+		ns(r.Created.Store), ns(r.Created.Wall), ns(r.Updated.Store), ns(r.Updated.Wall), r.Object,
 	}, nil
 }
 
@@ -109,7 +109,7 @@ func (w *raw) scan(row scanner) error {
 		&f.Gateway, &f.Account, &f.Endpoint, &f.Credential, &f.Route, &f.GatewayKey, &f.KeyPlace, &f.LookupForm, &f.Reference, &w.retention, &w.settle, &w.lookup,
 		&w.firstStore, &w.firstWall, &w.attempts, &w.evidence, &w.unread, &w.answered, &r.Reconciled, &r.Payment,
 		&r.Poll, &r.Misses, &w.lastMiss, &w.nextCheck, &w.review, &w.undos, &r.Undoes, &r.Part, &w.past,
-		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall)
+		&w.createdStore, &w.createdWall, &w.updatedStore, &w.updatedWall, &r.Object)
 }
 
 // record understands the row, all but its answer. What it does not understand is claims.ErrUnreadable.
@@ -218,7 +218,7 @@ func (t *tx) put(r *claims.Record, had bool) error {
 	if err != nil {
 		return fmt.Errorf("sqlite store: answer of %s: %w", r.Key, err)
 	}
-	return nil
+	return t.putEarlier(r)
 }
 
 func (t *tx) putAnswer(r *claims.Record) error {

@@ -28,15 +28,15 @@ func alter(t *testing.T, path, text string) {
 func TestOpenRefusesOtherSchemas(t *testing.T) {
 	for name, change := range map[string]string{
 		"older":           `DELETE FROM schema_version`,
-		"newer":           `INSERT INTO schema_version VALUES (3, '0003_more.sql', 'x', 0)`,
+		"newer":           `INSERT INTO schema_version VALUES (4, '0004_more.sql', 'x', 0)`,
 		"changed":         `UPDATE schema_version SET sum = 'x'`,
 		"renamed":         `UPDATE schema_version SET name = 'x'`,
-		"with a gap":      `UPDATE schema_version SET version = 4 WHERE version = 2`,
+		"with a gap":      `UPDATE schema_version SET version = 5 WHERE version = 2`,
 		"without a realm": `DELETE FROM store`,
 		"without a key":   `DELETE FROM keys`,
 		"another's":       `DROP TABLE schema_version`,
 		"another's, small": `DROP TABLE schema_version; DROP TABLE calls; DROP TABLE answers; DROP TABLE leases; DROP TABLE lease_log;
-			DROP TABLE events; DROP TABLE members`,
+			DROP TABLE events; DROP TABLE members; DROP TABLE earlier; DROP TABLE notices`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := migrated(t)
@@ -85,7 +85,7 @@ func TestMigrateRefusesWhatIsNotItsOwn(t *testing.T) {
 		t.Errorf("the file was changed (%v)", err)
 	}
 	path = migrated(t)
-	alter(t, path, `INSERT INTO schema_version VALUES (3, '0003_more.sql', 'x', 0)`)
+	alter(t, path, `INSERT INTO schema_version VALUES (4, '0004_more.sql', 'x', 0)`)
 	if _, err := Migrate(t.Context(), path); !errors.Is(err, ErrSchema) {
 		t.Errorf("a newer file: %v", err)
 	}

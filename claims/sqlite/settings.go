@@ -91,7 +91,7 @@ func connect(db *sql.DB, busy time.Duration, pragmas map[string]string, reader b
 
 func configure(c *conn, busy time.Duration, pragmas map[string]string, reader bool) error {
 	set := []string{
-		fmt.Sprintf("busy_timeout = %d", busy.Milliseconds()),
+		"busy_timeout = 5000", // of the first read of the file, which waits for one that opens or closes it last
 		"synchronous = FULL",
 		"fullfsync = 1", // macOS: fsync alone does not reach the disk
 		"checkpoint_fullfsync = 1",
@@ -111,7 +111,10 @@ func configure(c *conn, busy time.Duration, pragmas map[string]string, reader bo
 			return fmt.Errorf("sqlite store: PRAGMA %s: %w", p, err)
 		}
 	}
-	return verify(c)
+	if err := verify(c); err != nil {
+		return err
+	}
+	return c.script(fmt.Sprintf("PRAGMA busy_timeout = %d", busy.Milliseconds()))
 }
 
 // checkPragma lets only known names and plain words through, as the text becomes SQL.

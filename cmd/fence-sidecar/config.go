@@ -33,6 +33,7 @@ type Config struct {
 	Drain          time.Duration   `yaml:"drain"`
 	Breaker        BreakerConfig   `yaml:"breaker"`
 	Reconcile      ReconcileConfig `yaml:"reconcile"`
+	Webhooks       WebhooksConfig  `yaml:"webhooks"`
 	Events         EventsConfig    `yaml:"events"`
 	Effects        EffectsConfig   `yaml:"effects"`
 	Operators      []Operator      `yaml:"operators"`
@@ -48,6 +49,8 @@ type ListenConfig struct {
 	Control   string `yaml:"control"`
 	Socket    string `yaml:"socket"`
 	Telemetry string `yaml:"telemetry"`
+	// Webhooks is served by the command reconcile only.
+	Webhooks string `yaml:"webhooks"`
 }
 
 // LeaseConfig holds the lease's times.
@@ -68,6 +71,8 @@ type ReconcileConfig struct {
 	Interval      time.Duration `yaml:"interval"`
 	Batch         int           `yaml:"batch"`
 	LookupTimeout time.Duration `yaml:"lookupTimeout"`
+	// Sweeper is on or off.
+	Sweeper string `yaml:"sweeper"`
 }
 
 // EffectsConfig holds what the sidecar does for applications' fenced effects.
@@ -102,6 +107,8 @@ type GatewayConfig struct {
 	AnswerLimit    int64                  `yaml:"answerLimit"`
 	Routes         map[string]RouteConfig `yaml:"routes"`
 	Accounts       []gateways.Account     `yaml:"accounts"`
+	Credentials    string                 `yaml:"credentials"`
+	Rotating       *bool                  `yaml:"rotating"`
 	// CallKey takes the call key from a request without Fence-Key; off by default.
 	CallKey *gateways.CallKey `yaml:"callKey"`
 }
@@ -126,7 +133,7 @@ func defaults() Config {
 		Attempts:       5,
 		Wait:           10 * time.Second,
 		Breaker:        BreakerConfig{Failures: 20, Open: 10 * time.Second},
-		Reconcile:      ReconcileConfig{Interval: 30 * time.Second, Batch: 100, LookupTimeout: 20 * time.Second},
+		Reconcile:      ReconcileConfig{Interval: 30 * time.Second, Batch: 100, LookupTimeout: 20 * time.Second, Sweeper: sweeperOn},
 		Effects:        EffectsConfig{Retention: 24 * time.Hour},
 		Log:            LogConfig{Level: "info", Format: "json"},
 	}
@@ -159,7 +166,7 @@ func (c *Config) bad(field string, value any, allowed string) error {
 }
 
 func (c *Config) check() error {
-	for _, check := range []func() error{c.checkStore, c.checkKeys, c.checkListen, c.checkTimes, c.checkTenants, c.checkEvents, c.checkOperators, c.checkLog, c.checkGateways} {
+	for _, check := range []func() error{c.checkStore, c.checkKeys, c.checkListen, c.checkTimes, c.checkTenants, c.checkWebhooks, c.checkEvents, c.checkOperators, c.checkLog, c.checkGateways} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -263,7 +270,7 @@ func (c *Config) checkGateways() error {
 	if len(c.Gateways) == 0 {
 		return c.bad("gateways", "", "at least one gateway")
 	}
-	taken := map[string]string{c.Listen.Any: "listen.any", c.Listen.Control: "listen.control", c.Listen.Telemetry: "listen.telemetry"}
+	taken := map[string]string{c.Listen.Any: "listen.any", c.Listen.Control: "listen.control", c.Listen.Telemetry: "listen.telemetry", c.Listen.Webhooks: "listen.webhooks"}
 	for i := range c.Gateways {
 		g := &c.Gateways[i]
 		field := fmt.Sprintf("gateways[%d]", i)
@@ -327,6 +334,10 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 	}
 	if len(gc.Accounts) > 0 {
 		g.Accounts = gc.Accounts
+	}
+	set(&g.Credentials, gc.Credentials)
+	if gc.Rotating != nil {
+		g.Rotating = *gc.Rotating
 	}
 	if gc.CallKey != nil {
 		g.CallKey = gc.CallKey

@@ -95,13 +95,14 @@ func (s *sidecar) probeLinks(ctx context.Context) {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	for _, g := range s.registry.All() {
-		if g.EgressProxy == nil && g.ClientCert == "" {
+		egress := s.egress[g.Name]
+		if egress == nil || g.EgressProxy == nil && g.ClientCert == "" {
 			continue
 		}
 		probes.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			if err := s.egress[g.Name].Probe(ctx); err != nil && ctx.Err() != context.Canceled {
+			if err := egress.Probe(ctx); err != nil && ctx.Err() != context.Canceled {
 				s.log.Warn("the gateway cannot be reached as configured", "gateway", g.Name, "error", err)
 			}
 		})

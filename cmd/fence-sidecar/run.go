@@ -31,6 +31,11 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.serve(ctx, false)
+}
+
+// serve is what a sidecar and a worker do.
+func (c *Config) serve(ctx context.Context, worker bool) error {
 	log := newLogger(c.Log)
 	slog.SetDefault(log)
 	stdlog.SetOutput(io.Discard) // net/http's client prints there what came unasked on an idle connection: bytes of answers
@@ -48,7 +53,7 @@ func (r runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSidecar(c, store, ring, log)
+	s, err := newSidecar(c, store, ring, log, worker)
 	if err != nil {
 		return err
 	}
@@ -85,12 +90,14 @@ type sidecar struct {
 	proxy      *proxy.Proxy
 	egress     map[string]*proxy.Egress
 	reconciler *reconcile.Reconciler
+	intake     *reconcile.Intake    // nil: the process is no worker
 	events     *reconcile.Deliverer // nil: none are delivered
 	console    *console.Console
 	health     health
 }
 
-func newSidecar(c *Config, plain claims.Backend, ring *keys.Ring, log *slog.Logger) (*sidecar, error) {
+// newSidecar wires a process. A worker sends nothing: it has neither a proxy nor a way to send.
+func newSidecar(c *Config, plain claims.Backend, ring *keys.Ring, log *slog.Logger, worker bool) (*sidecar, error) {
 	store := keys.Sealed(plain, ring)
 	effects, _ := plain.(reconcile.Effects)
 	s := &sidecar{cfg: c, log: log, store: store, ring: ring, metrics: newRegistry(), egress: map[string]*proxy.Egress{}}
@@ -104,9 +111,16 @@ func newSidecar(c *Config, plain claims.Backend, ring *keys.Ring, log *slog.Logg
 			return nil, err
 		}
 		warnSecrets(log, g)
+		if worker {
+			continue
+		}
 		if s.egress[g.Name], err = egressTo(g, links[g.Name]); err != nil {
 			return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
 		}
+	}
+	tokens := reconcile.NewTokens(s.registry, links, nil)
+	for _, g := range s.registry.All() {
+		g.Mint = tokens.Mint(g)
 	}
 	times := claims.LeaseTimes{TTL: c.Lease.TTL, Margin: c.Lease.Margin}
 	host, _ := os.Hostname()
@@ -120,20 +134,17 @@ func newSidecar(c *Config, plain claims.Backend, ring *keys.Ring, log *slog.Logg
 	})
 	m := newReconcileMetrics(s.metrics)
 	s.reconciler = reconcile.New(reconcile.Config{
-		Store: store, Realm: store.Realm(), Gateways: s.registry, Tenants: c.Tenants, Links: links, GiveUp: s.fence.GiveUpOwn, Log: log,
+		Store: store, Realm: store.Realm(), Gateways: s.registry, Tenants: c.Tenants, Links: links, GiveUp: s.fence.GiveUpOwn, Log: log, Tokens: tokens,
 		Effects: effects, KeepEffects: c.Effects.Retention, Interval: c.Reconcile.Interval, Batch: c.Reconcile.Batch, LookupTimeout: c.Reconcile.LookupTimeout,
 		Verdict: m.verdict, Settled: func(r claims.Record) { m.settled(r); s.console.Nudge() },
 	})
 	if s.events, err = s.deliverer(); err != nil {
 		return nil, err
 	}
-	s.proxy, err = proxy.New(proxy.Config{
-		Fence: s.fence, Realm: store.Realm(), Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
-		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
-		ExternalTokens: c.ExternalTokens == externalOn, Shadow: c.Mode == modeShadow, Metrics: proxy.NewMetrics(s.metrics), Log: log,
-	})
-	if c.ExternalTokens == externalOn {
-		log.Warn("external tokens are served: the store cannot see a hand-over made elsewhere, so that an earlier holder may still charge (A2)", "setting", "externalTokens: "+externalOn)
+	if worker {
+		s.intake = s.newIntake()
+	} else if s.proxy, err = s.newProxy(); err != nil {
+		return nil, err
 	}
 	s.console = console.New(console.Config{
 		Leases: store, Lister: store, Confirm: store.Confirm, Clock: claims.SystemClock, Times: times, MaxTTL: c.Lease.MaxTTL, Tenants: c.Tenants,
@@ -141,13 +152,29 @@ func newSidecar(c *Config, plain claims.Backend, ring *keys.Ring, log *slog.Logg
 		Draining: s.health.draining.Load, Log: log, Metrics: console.NewMetrics(s.metrics),
 	})
 	registerInstance(s.metrics, s)
-	return s, err
+	return s, nil
+}
+
+func (s *sidecar) newProxy() (*proxy.Proxy, error) {
+	c := s.cfg
+	if c.ExternalTokens == externalOn {
+		s.log.Warn("external tokens are served: the store cannot see a hand-over made elsewhere, so that an earlier holder may still charge (A2)", "setting", "externalTokens: "+externalOn)
+	}
+	return proxy.New(proxy.Config{
+		Fence: s.fence, Realm: s.store.Realm(), Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
+		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
+		ExternalTokens: c.ExternalTokens == externalOn, Shadow: c.Mode == modeShadow, Metrics: proxy.NewMetrics(s.metrics), Log: s.log,
+	})
 }
 
 // warnSecrets says at the start which secret cannot be read: calls of its account will be refused until it can.
 func warnSecrets(log *slog.Logger, g *gateways.Gateway) {
 	for _, a := range g.Accounts {
-		for name, s := range map[string]gateways.Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential} {
+		secrets := map[string]gateways.Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential}
+		if o := a.OAuth2; o != nil {
+			secrets["oauth2.clientID"], secrets["oauth2.clientSecret"] = o.ClientID, o.ClientSecret
+		}
+		for name, s := range secrets {
 			if s.IsZero() {
 				continue
 			}
@@ -189,7 +216,12 @@ func (s *sidecar) serve(ctx context.Context) error {
 			errs <- err
 		}
 	})
-	workers.Go(func() { s.reconciler.Run(work) })
+	if s.cfg.Reconcile.Sweeper == sweeperOn {
+		workers.Go(func() { s.reconciler.Run(work) })
+	}
+	if s.intake != nil {
+		workers.Go(func() { s.intake.Run(work) })
+	}
 	if s.events != nil {
 		workers.Go(func() { s.events.Run(work) })
 	}
@@ -293,6 +325,9 @@ func (s *sidecar) listen() (ls []listening, err error) {
 			}
 		}
 	}()
+	if s.intake != nil {
+		return s.listenWebhooks()
+	}
 	data := func(name, network, addr string, h http.Handler) error {
 		l, err := net.Listen(network, addr)
 		if err != nil {

@@ -28,9 +28,10 @@ type request struct {
 	read   func() ([]byte, error) // reads the body
 	body   []byte
 	send   *Send
+	p      *profile
 }
 
-func (r *request) key() string { return r.header.Get("Idempotency-Key") }
+func (r *request) key() string { return r.p.keyOf(r) }
 
 func (r *request) path() string {
 	p, _, _ := strings.Cut(r.target, "?")
@@ -43,7 +44,7 @@ func (r *request) query() string {
 }
 
 // account is what scopes keys and objects.
-func (r *request) account() string { return r.header.Get("Stripe-Account") }
+func (r *request) account() string { return r.p.accountOf(r) }
 
 // conn is one connection, or one request that came through net/http.
 type conn struct {
@@ -62,7 +63,7 @@ func (c *conn) loop() {
 		r, err := c.next()
 		if err != nil {
 			if err != io.EOF {
-				c.write(answerError(400, "invalid_request_error", "", "malformed request"), nil, false)
+				c.write(c.s.p.malformed("malformed request"), nil, false)
 			}
 			return
 		}
@@ -122,6 +123,7 @@ func linesOf(head []byte) (out []Line) {
 
 // handle serves one request; false: the connection is to be closed.
 func (c *conn) handle(r *request) (keep bool) {
+	r.p = c.s.p
 	keep = !strings.EqualFold(r.header.Get("Connection"), "close") && r.proto == "HTTP/1.1"
 	if strings.HasPrefix(r.path(), "/_sandbox/") {
 		r.body, _ = r.read()
@@ -131,7 +133,7 @@ func (c *conn) handle(r *request) (keep bool) {
 	fs, err := c.s.pick(r)
 	if err != nil {
 		r.body, _ = r.read()
-		return c.write(answerError(400, "invalid_request_error", "", err.Error()), nil, keep)
+		return c.write(c.s.p.malformed(err.Error()), nil, keep)
 	}
 	if f, ok := fs.any("drop", "drop-rst"); ok {
 		return c.cut(f.Name == "drop-rst", false)
@@ -139,6 +141,7 @@ func (c *conn) handle(r *request) (keep bool) {
 	body, err := r.read()
 	c.s.mu.Lock()
 	r.body, r.send.Body = body, body
+	r.send.Key = r.key() // it may stand in the body
 	c.s.mu.Unlock()
 	if err != nil {
 		return false // a request that was cut off is not executed

@@ -56,7 +56,11 @@ var Faults = []FaultInfo{
 	{Name: "list-lag", Arg: "time, 30s", Meaning: "lists do not show objects younger than this", Standing: true},
 	{Name: "forget", Arg: "time, 0s", Meaning: "keys are forgotten after this; 0s: always", Standing: true},
 	{Name: "ignore-key", Meaning: "keys are ignored: every repeat executes", Standing: true},
-	{Name: "in-use", Meaning: "answers 409 idempotency_key_in_use, executes nothing"},
+	{Name: "accept-other-body", Meaning: "another request under a used key is answered as if it were the same", Standing: true},
+	{Name: "not-repeated", Meaning: "a repeat of a key executes nothing and gets an error instead of the first answer", Standing: true},
+	{Name: "lookup-blind", Meaning: "reads show nothing that was made", Standing: true},
+	{Name: "no-outcome", Meaning: "what is under way never moves on, and no webhook is told anything", Standing: true},
+	{Name: "in-use", Meaning: "answers that the key is in use, executes nothing"},
 	{Name: "decline", Arg: "decline code, generic_decline", Meaning: "declines whatever card is given"},
 	{Name: "action", Meaning: "asks for 3-D Secure whatever card is given (requires_action)"},
 	{Name: "processing", Meaning: "leaves the payment or refund under way, whatever it is paid with, until it is moved on"},
@@ -147,7 +151,7 @@ func (f Fault) status() int         { n, _ := strconv.Atoi(f.arg()); return n }
 func (f Fault) meant(method, p string) bool {
 	if f.Route == "" {
 		switch f.Name {
-		case "search-lag", "list-lag":
+		case "search-lag", "list-lag", "lookup-blind":
 			return method == "GET"
 		case "date-skew", "no-date":
 			return true

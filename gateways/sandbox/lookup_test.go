@@ -181,9 +181,9 @@ func TestLookupFaults(t *testing.T) {
 // TestClassifySandbox: the faults' answers by Stripe's table.
 func TestClassifySandbox(t *testing.T) {
 	for fault, want := range map[string]gateways.Class{
-		"":                 {Outcome: claims.Succeeded, Stored: true, Payment: "done"},
-		"gzip":             {Outcome: claims.Succeeded, Stored: true, Payment: "done"},
-		"action":           {Outcome: claims.Succeeded, Stored: true, Payment: "pending"},
+		"":                 {Outcome: claims.Succeeded, Stored: true, Payment: "done", Object: "pi_sandbox00000001"},
+		"gzip":             {Outcome: claims.Succeeded, Stored: true, Payment: "done", Object: "pi_sandbox00000001"},
+		"action":           {Outcome: claims.Succeeded, Stored: true, Payment: "pending", Object: "pi_sandbox00000001"},
 		"decline":          {Outcome: claims.Declined, Stored: true},
 		"unauthorized":     {Outcome: claims.NotExecuted, Refused: true},
 		"forbidden":        {Outcome: claims.NotExecuted, Refused: true},

@@ -26,6 +26,7 @@ type call struct {
 	r      *request
 	fs     active
 	params url.Values
+	made   *object // that the call made, or changed
 }
 
 // handler executes one operation on the path's ids. false: refused before anything ran.
@@ -65,7 +66,7 @@ func withoutMetadata(h handler) handler {
 	}
 }
 
-func (x *call) run() (answer, bool) {
+func (x *call) runStripe() (answer, bool) {
 	if x.r.method == "GET" {
 		return x.get(), true
 	}
@@ -180,23 +181,49 @@ func (x *call) make(kind, prefix string, fields map[string]any) *object {
 	if fields["metadata"] == nil {
 		fields["metadata"] = map[string]any{}
 	}
-	s.objects[o.id] = o
-	s.order = append(s.order, o)
+	x.keep(o)
 	return o
+}
+
+// keep takes a new object into the gateway's books.
+func (x *call) keep(o *object) {
+	x.s.objects[o.id] = o
+	x.s.order = append(x.s.order, o)
+	x.made = o
 }
 
 // find returns an object of the account, or the 404 that Stripe gives.
 func (x *call) find(kind, id string) (*object, answer) {
 	o := x.s.objects[id]
-	if o == nil || o.kind != kind || o.account != x.r.account() {
+	if x.fs.has("lookup-blind") || o == nil || o.kind != kind || o.account != x.r.account() {
 		return nil, answerError(404, "invalid_request_error", "resource_missing", "No such "+kind+": '"+id+"'", "param", "id")
 	}
 	return o, answer{}
 }
 
-// book writes a ledger row.
+// book writes a ledger row, and has the webhooks told of a movement of money.
 func (x *call) book(kind string, o *object, amount int64, money bool) {
+	x.bookIn(kind, o, amount, o.str("currency"), money)
+}
+
+// bookIn is book where the object does not say its currency under that name.
+func (x *call) bookIn(kind string, o *object, amount int64, currency string, money bool) {
+	x.made = o
 	ref := ""
+	if x.r.p.reference != nil {
+		ref = x.r.p.reference(x, kind, o)
+	}
+	x.s.ledger = append(x.s.ledger, Operation{
+		ID: o.id, Kind: kind, At: x.s.now(), Key: x.r.key(), Reference: ref,
+		Amount: amount, Currency: currency, Account: o.account, Money: money,
+	})
+	if money {
+		x.s.tell(o, "created", 0)
+	}
+}
+
+// stripeReference is metadata of a fence_* name: the request's, or of what it made.
+func stripeReference(x *call, kind string, o *object) (ref string) {
 	meta, _ := o.fields["metadata"].(map[string]any)
 	for _, name := range []string{"fence_capture_ref", "fence_ref"} {
 		v := x.last("metadata[" + name + "]")
@@ -207,10 +234,7 @@ func (x *call) book(kind string, o *object, amount int64, money bool) {
 			ref = v
 		}
 	}
-	x.s.ledger = append(x.s.ledger, Operation{
-		ID: o.id, Kind: kind, At: x.s.now(), Key: x.r.key(), Reference: ref,
-		Amount: amount, Currency: o.str("currency"), Account: o.account, Money: money,
-	})
+	return ref
 }
 
 func shown(o *object) answer { return answerJSON(200, o.fields) }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -13,6 +12,7 @@ type entry struct {
 	at     time.Time
 	busy   bool
 	answer answer
+	object *object // that the first request made or changed; nil: none
 }
 
 // perform runs a request with the faults before, in and after its execution; false: no answer is given.
@@ -29,20 +29,20 @@ func (s *Server) perform(c *conn, r *request, fs active) (answer, bool) {
 		return answer{}, false
 	}
 	if f, ok := fs["error-stored"]; ok {
-		a = serverError(f.status())
-		s.finish(r, e, a)
+		a = r.p.serverError(f.status())
+		s.finish(r, e, a, nil)
 		return echo(r, a), true
 	}
-	a, executed := s.execute(r, fs)
+	a, x, executed := s.execute(r, fs)
 	real := a
 	if f, ok := fs.any("error-after", "error-after-unstored"); ok {
-		a = serverError(f.status())
+		a = r.p.serverError(f.status())
 		if f.Name == "error-after" {
 			real = a
 		}
 	}
-	if executed {
-		s.finish(r, e, real)
+	if executed && (r.p.keeps == nil || r.p.keeps(real)) {
+		s.finish(r, e, real, x.made)
 	} else {
 		s.drop(r, e)
 	}
@@ -54,61 +54,46 @@ func (s *Server) perform(c *conn, r *request, fs active) (answer, bool) {
 
 // refusal answers what is refused before the key is looked at.
 func refusal(r *request, fs active) (answer, bool) {
-	auth := r.header.Get("Authorization")
+	auth := r.header.Get(r.p.credential)
 	switch f, bad := fs.any("error-before", "balancer", "redirect"); {
 	case bad && f.Name == "error-before":
-		return serverError(f.status()), true
+		return r.p.serverError(f.status()), true
 	case bad && f.Name == "balancer":
 		return answerJSON(f.status(), map[string]any{"message": "upstream connect error"}), true
 	case bad:
 		return answerJSON(f.status(), map[string]any{}).with("Location", r.target), true
 	case fs.has("rate-limit"):
-		return answerError(429, "invalid_request_error", "rate_limit", "Too many requests"), true
+		return r.p.limited("rate-limit"), true
 	case fs.has("lock-timeout"):
-		return answerError(429, "invalid_request_error", "lock_timeout", "This object cannot be accessed right now"), true
+		return r.p.limited("lock-timeout"), true
 	case fs.has("forbidden"):
-		return answerError(403, "invalid_request_error", "", "The provided key does not have access"), true
+		return r.p.forbidden(), true
 	case fs.has("in-use"):
-		return inUse(r), true
+		return r.p.inUse(r), true
 	case fs.has("unauthorized"), auth == "", strings.EqualFold(auth, "Bearer"):
-		return answerError(401, "invalid_request_error", "", "You did not provide an API key"), true
+		return r.p.unauthorized(), true
 	}
 	return answer{}, false
 }
 
-func serverError(status int) answer {
-	return answerError(status, "api_error", "", "An error occurred on our end")
-}
-
-func inUse(r *request) answer {
-	return answerError(409, "invalid_request_error", "idempotency_key_in_use", "There is currently another in-progress request using this Idempotent Key: "+r.key())
-}
-
 func echo(r *request, a answer) answer {
-	if r.method == "POST" && r.key() != "" {
-		a = a.with("Idempotency-Key", r.key())
+	if r.p.echo != nil && r.p.takesKey(r) {
+		return r.p.echo(r, a)
 	}
 	return a
 }
 
 func (r *request) entryKey() string { return r.account() + "\x00" + r.key() }
 
-// params is what makes two requests under a key the same.
-func (r *request) params() string {
-	v, err := url.ParseQuery(string(r.body))
-	if err != nil {
-		return r.method + " " + r.target + " " + string(r.body)
-	}
-	return r.method + " " + r.target + " " + v.Encode()
-}
-
 // begin looks at the key: ok means that it gives the answer; else the key is in use until finish or drop.
 func (s *Server) begin(r *request, fs active) (*entry, answer, bool) {
-	if r.method != "POST" || r.key() == "" || fs.has("ignore-key") {
+	if !r.p.takesKey(r) || fs.has("ignore-key") {
 		return nil, answer{}, false
 	}
-	if len(r.key()) > 255 {
-		return nil, answerError(400, "idempotency_error", "", "The key is longer than 255 characters"), true
+	if r.p.badKey != nil {
+		if a, bad := r.p.badKey(r); bad {
+			return nil, a, true
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,28 +101,37 @@ func (s *Server) begin(r *request, fs active) (*entry, answer, bool) {
 	if f, ok := fs["forget"]; ok {
 		keep = f.time()
 	}
+	params := ""
+	if r.p.params != nil {
+		params = r.p.params(r)
+	}
 	old := s.keys[r.entryKey()]
 	switch {
 	case old != nil && old.busy:
-		return nil, inUse(r), true
-	case old != nil && s.now().Sub(old.at) < keep && old.params != r.params():
-		return nil, answerError(400, "idempotency_error", "", "Keys for idempotent requests can only be used with the same parameters they were first used with"), true
-	case old != nil && s.now().Sub(old.at) < keep:
-		return nil, echo(r, old.answer).with("Idempotent-Replayed", "true"), true
+		return nil, r.p.inUse(r), true
+	case old == nil || s.now().Sub(old.at) >= keep:
+	case old.params != params && r.p.conflict != nil && !fs.has("accept-other-body"):
+		return nil, r.p.conflict(r, old), true
+	case fs.has("not-repeated"):
+		return nil, r.p.serverError(409), true
+	case r.p.repeat != nil:
+		return nil, r.p.repeat(&call{s: s, r: r, fs: fs}, old), true
+	default:
+		return nil, echo(r, old.answer), true
 	}
-	e := &entry{params: r.params(), at: s.now(), busy: true}
+	e := &entry{params: params, at: s.now(), busy: true}
 	s.keys[r.entryKey()] = e
 	return e, answer{}, false
 }
 
 // finish stores the first answer of the key.
-func (s *Server) finish(r *request, e *entry, a answer) {
+func (s *Server) finish(r *request, e *entry, a answer, made *object) {
 	if e == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.busy, e.answer = false, a
+	e.busy, e.answer, e.object = false, a, made
 	s.wake()
 }
 
@@ -181,14 +175,14 @@ func (s *Server) after(c *conn, fs active) bool {
 	return true
 }
 
-// execute runs a request on the objects, all at once. executed is false for what Stripe refuses before it runs
+// execute runs a request on the objects, all at once. executed is false for what the gateway refuses before it runs
 // anything: such an answer is not stored.
-func (s *Server) execute(r *request, fs active) (a answer, executed bool) {
+func (s *Server) execute(r *request, fs active) (a answer, x *call, executed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serial++
-	x := &call{s: s, r: r, fs: fs}
+	x = &call{s: s, r: r, fs: fs}
 	defer func() { s.wake() }()
-	a, executed = x.run()
-	return a.with("Request-Id", fmt.Sprintf("req_sandbox%06d", s.serial)), executed
+	a, executed = r.p.run(x)
+	return a.with("Request-Id", fmt.Sprintf("req_sandbox%06d", s.serial)), x, executed
 }

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,13 +26,18 @@ type Config struct {
 	HTTP2 bool
 	// SearchLag is how old an object must be for search to show it; default 30s. Negative: none.
 	SearchLag time.Duration
-	// KeyRetention is how long keys are kept; default 24h.
+	// KeyRetention is how long keys are kept; default: the profile's, 24h for most.
 	KeyRetention time.Duration
+	// Profile is the gateway that is played, one of Profiles; default stripe.
+	Profile string
+	// Hooks are told of movements of money.
+	Hooks []Hook
 }
 
 // Server is a sandbox. It is safe for concurrent use.
 type Server struct {
 	cfg  Config
+	p    *profile
 	done chan struct{} // closed by Close
 	wg   sync.WaitGroup
 
@@ -49,11 +56,25 @@ type Server struct {
 	objects    map[string]*object
 	order      []*object
 	serial     int
+	hooks      []Hook
+	told       int
 	closed     bool
 }
 
-// New makes a sandbox that does not listen yet.
+// Open is New with the error of an unknown profile.
+func Open(cfg Config) (*Server, error) {
+	if _, err := cfg.profile(); err != nil {
+		return nil, err
+	}
+	return New(cfg), nil
+}
+
+// New makes a sandbox that does not listen yet. It panics on an unknown profile.
 func New(cfg Config) *Server {
+	p, err := cfg.profile()
+	if err != nil {
+		panic(err.Error())
+	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
@@ -64,9 +85,9 @@ func New(cfg Config) *Server {
 		cfg.SearchLag = 30 * time.Second
 	}
 	if cfg.KeyRetention == 0 {
-		cfg.KeyRetention = 24 * time.Hour
+		cfg.KeyRetention = cmp.Or(p.retention, 24*time.Hour)
 	}
-	s := &Server{cfg: cfg, done: make(chan struct{}), changed: make(chan struct{}), conns: map[net.Conn]struct{}{}, holds: map[string]*hold{}}
+	s := &Server{cfg: cfg, p: p, hooks: slices.Clone(cfg.Hooks), done: make(chan struct{}), changed: make(chan struct{}), conns: map[net.Conn]struct{}{}, holds: map[string]*hold{}}
 	s.Reset()
 	return s
 }

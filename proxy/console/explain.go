@@ -100,9 +100,11 @@ func next(v claims.View, reg *gateways.Registry, attempts int) string {
 	words := "gateway " + r.Facts.Gateway + " is not in the configuration: nobody asks about the call until it is."
 	if g, ok := reg.ByName(r.Facts.Gateway); ok {
 		words = "the gateway is asked about it every half minute or so."
-		if _, has, err := g.LookupHeader(r.Facts.Account); !has || err != nil {
+		if !g.LooksUp(r.Facts.Account) {
 			words = "account " + r.Facts.Account + " has no lookup credential, so only a repeat of the call can tell."
-		} else if rules := g.LookupRules(r.Facts.Route); rules.Proves {
+		} else if rules, why := g.RulesOf(gateways.WithObject(r.Facts, r.Object)); why != "" {
+			words = "no lookup can find it: " + why + ". A repeat or a notice can tell; else a person decides."
+		} else if rules.Proves {
 			words += fmt.Sprintf(" %d misses in a row from %s on would prove that nothing was executed.", rules.Misses, Stamp(r.Deadline.Add(r.Facts.SettleAfter)))
 		}
 	}

@@ -1,0 +1,145 @@
+package checklist
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+)
+
+// Report is the result of a run.
+type Report struct {
+	Gateway string    `json:"gateway"`
+	Title   string    `json:"title"`
+	BaseURL string    `json:"base_url"`
+	Started time.Time `json:"started"` // of the first run on the state file
+	Ended   time.Time `json:"ended"`
+	// Complete: every step was gone through or left out on purpose. Without it Problem says what ended the run.
+	Complete   bool      `json:"complete"`
+	Problem    string    `json:"problem,omitempty"`
+	Rows       []Row     `json:"rows"`
+	Created    []Created `json:"created"`
+	Suggestion string    `json:"suggestion"` // YAML for the gateway file
+	Declared   Declared  `json:"declared"`
+	Evidence   Evidence  `json:"evidence"`
+}
+
+// Created is something that was made at the sandbox, or perhaps was.
+type Created struct {
+	Object    string    `json:"object,omitempty"` // the gateway's id; "": the answer named none
+	Step      string    `json:"step"`
+	Request   string    `json:"request"`
+	Amount    string    `json:"amount,omitempty"`
+	Currency  string    `json:"currency,omitempty"`
+	Reference string    `json:"reference,omitempty"`
+	Key       string    `json:"key,omitempty"`
+	At        time.Time `json:"at"`
+	// Perhaps: no answer says whether it was made.
+	Perhaps bool `json:"perhaps,omitempty"`
+}
+
+// Failed reports whether a row is FAIL.
+func (r *Report) Failed() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Verdict == Fail })
+}
+
+// Row finds a row; nil: there is none.
+func (r *Report) Row(name string) *Row {
+	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Rows[i]
+}
+
+func (r *run) report(err error) *Report {
+	rep := &Report{
+		Gateway: r.g.Name, Title: r.g.Title, BaseURL: r.g.BaseURL, Started: r.state.Started, Ended: r.now().UTC(), Complete: err == nil,
+		Declared: r.declared(), Evidence: r.state.Evidence,
+	}
+	if rep.Title == "" {
+		rep.Title = rep.Gateway
+	}
+	if err != nil {
+		rep.Problem = r.secrets.clean(err.Error())
+	}
+	rep.Rows = Judge(rep.Declared, rep.Evidence)
+	rep.Created = r.created()
+	rep.Suggestion = Suggest(rep.Declared, rep.Evidence, rep.Rows)
+	return rep
+}
+
+// declared reads the declaration for the charge's route.
+func (r *run) declared() Declared {
+	d := Declared{
+		Gateway: r.g.Name, Title: r.g.Title, Family: r.g.Family, Retention: r.g.KeyRetention, SettleAfter: r.g.SettleAfter,
+		Levels: map[string]gateways.Guarantee{},
+	}
+	_, d.Builtin = gateways.Declared(r.g.Name)
+	for _, n := range gateways.GuaranteeNames {
+		d.Levels[n.Name] = r.g.Guarantee(n.Name)
+	}
+	if h := r.g.Replayed; h != nil {
+		d.Replayed = &Line{h.Name, h.Value}
+	}
+	m, ok := r.g.Match(r.g.Checks.Charge.Method, r.target())
+	if !ok {
+		return d
+	}
+	d.Route = m.Route.Name
+	rules := r.g.LookupRules(d.Route)
+	d.Keyed, d.Proves, d.SettleAfter = rules.Keyed, rules.Proves, rules.SettleAfter
+	if m.Route.KeyRetention > 0 {
+		d.Retention = m.Route.KeyRetention
+	}
+	if l := m.Route.Lookup; l != nil {
+		d.Lookup, d.Names = l.Kind, namesCall(l.Target)
+	}
+	return d
+}
+
+// target is the charge's, with something in place of what is not known yet.
+func (r *run) target() string {
+	for _, s := range r.state.Evidence.Steps {
+		if x := s.role(RoleFirst); x != nil && s.Name == StepSuccess {
+			return x.Target
+		}
+	}
+	t, missing := gateways.Fill(r.g.Checks.Charge.Target, r.remembered(), func(v string) string { return v })
+	if len(missing) > 0 {
+		values := map[string]string{}
+		for _, name := range missing {
+			values[name] = "x"
+		}
+		t, _ = gateways.Fill(t, values, func(v string) string { return v })
+	}
+	return t
+}
+
+// created lists what the exchanges made, or perhaps made, each object once.
+func (r *run) created() []Created {
+	out := []Created{}
+	known := map[string]bool{}
+	for _, s := range r.state.Evidence.Steps {
+		for _, x := range s.Exchanges {
+			perhaps := x.Object == "" && (x.Status == 0 || x.Outcome == claims.Unknown.String() && !x.InUse) && x.Role != RoleAdvance
+			made := x.Object != "" && !known[x.Object]
+			if !made && !(perhaps && !known["key "+x.Key]) {
+				continue
+			}
+			known[x.Object], known["key "+x.Key] = true, true
+			out = append(out, Created{
+				Object: x.Object, Step: s.Name, Request: x.Method + " " + x.Target, Amount: x.Amount, Currency: r.g.Checks.Currency,
+				Reference: x.Reference, Key: x.Key, At: x.At, Perhaps: !made,
+			})
+		}
+	}
+	return out
+}
+
+// Refused reports whether Run refused to begin, or could charge nothing: there is nothing to judge then.
+func Refused(rep *Report, err error) bool {
+	return rep == nil || errors.Is(err, ErrLive) || errors.Is(err, ErrNoCharge)
+}

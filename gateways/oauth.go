@@ -1,0 +1,34 @@
+package gateways
+
+import "strings"
+
+// OAuth2 is how an account gets its tokens: client credentials (RFC 6749, section 4.4).
+type OAuth2 struct {
+	// TokenPath is the token endpoint at BaseURL; TokenURL one elsewhere. One of them.
+	TokenPath string `yaml:"tokenPath"`
+	TokenURL  string `yaml:"tokenURL"`
+	// ClientID and ClientSecret are sent by HTTP Basic authentication.
+	ClientID     Secret   `yaml:"clientID"`
+	ClientSecret Secret   `yaml:"clientSecret"`
+	Scopes       []string `yaml:"scopes"`
+}
+
+func (p *problems) oauth2(path string, o *OAuth2) {
+	if o == nil {
+		return
+	}
+	p.want((o.TokenPath == "") != (o.TokenURL == ""), path, o.TokenPath, "tokenPath or tokenURL, one of them")
+	p.want(o.TokenPath == "" || plainTarget(o.TokenPath), path+".tokenPath", o.TokenPath, "a path such as /v1/oauth2/token")
+	p.want(o.TokenURL == "" || strings.HasPrefix(o.TokenURL, "https://") || strings.HasPrefix(o.TokenURL, "http://"), path+".tokenURL", o.TokenURL, "an address")
+	for name, s := range map[string]Secret{".clientID": o.ClientID, ".clientSecret": o.ClientSecret} {
+		p.want((s.Env == "") != (s.File == ""), path+name, s.Env, "env or file, one of them")
+	}
+}
+
+// URL is the token endpoint of a gateway's account.
+func (o *OAuth2) URL(g *Gateway) string {
+	if o.TokenURL != "" {
+		return o.TokenURL
+	}
+	return strings.TrimSuffix(g.BaseURL, "/") + o.TokenPath
+}
