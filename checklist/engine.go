@@ -240,6 +240,7 @@ func (r *run) keep(s *Step, role string, q request, at time.Time, took time.Dura
 	if a != nil {
 		c := r.g.Classify(q.facts.Route, a)
 		x.Status, x.Outcome, x.InUse, x.Transient, x.Payment, x.Object = a.Status, c.Outcome.String(), c.InUse, c.Transient, c.Payment, c.Object
+		x.Object = r.secrets.hide(x.Object)
 		x.Points = c.Object != "" && c.Outcome != claims.Succeeded
 		x.Digest, x.Meaning = digests(a.Body)
 		also := []string{}

@@ -92,7 +92,7 @@ type Line struct {
 
 // Sight is what one lookup showed.
 type Sight struct {
-	Role    string  `json:"role"`          // reference: by our reference; object: by the gateway's id; again: of a call that succeeded
+	Role    string  `json:"role"`          // one of the roles below
 	After   float64 `json:"after_seconds"` // since the answer to the charge
 	Status  int     `json:"status"`        // of its last answer
 	Kind    string  `json:"kind"`          // found-done, found-failed, missed, could-not-tell, contradiction
@@ -105,9 +105,10 @@ type Sight struct {
 
 // Roles of a sight.
 const (
-	SightReference = "reference"
-	SightObject    = "object"
-	SightAgain     = "again"
+	SightReference = "reference" // by what the call itself holds
+	SightOwn       = "own-id"    // by the gateway's id alone: nothing of the call finds it
+	SightObject    = "object"    // what a refusal pointed at
+	SightAgain     = "again"     // of a call that succeeded: where its money is
 )
 
 // Notice is what a webhook was told.

@@ -111,7 +111,10 @@ func (j judge) g3() finding {
 		}
 	}
 	survived := "not seen to survive an hour"
-	if oldest >= seenLong {
+	switch {
+	case oldest >= seenLong && oldest < j.Retention*9/10:
+		survived = "seen to survive " + round(oldest) + ", and shown for no longer"
+	case oldest >= seenLong:
 		survived = "seen to survive " + round(oldest)
 	}
 	switch promised := j.Retention; {

@@ -23,7 +23,7 @@ func (j judge) g2() finding {
 	if j.Lookup == "" {
 		return j.withoutRead()
 	}
-	byRef := slices.DeleteFunc(slices.Clone(s.Sights), func(x Sight) bool { return x.Role != SightReference })
+	byRef := slices.DeleteFunc(slices.Clone(s.Sights), func(x Sight) bool { return x.Role != SightReference && x.Role != SightOwn })
 	if len(byRef) == 0 {
 		return open("not looked up%s", because(s))
 	}
@@ -37,12 +37,16 @@ func (j judge) g2() finding {
 		return partial("the lookup (%s) did not show it at once, but after %s", j.Lookup, seconds(lag))
 	case pointed:
 		return pass("a repeat names the object, and it can be read")
-	case j.Lookup == gateways.KindSearch:
-		return partial("found at once, by a search index: it may lag another time")
+	case byRef[i].Role == SightOwn:
+		return partial("found at once, but only by the gateway's own id, which a lost answer does not tell")
 	case !j.Names && j.Lookup == gateways.KindList:
 		return partial("found at once, but only by reading a list of everything since, and comparing our reference")
+	case !j.Names && j.Lookup == gateways.KindSearch:
+		return partial("found at once, by a search that does not name the call: it may lag another time")
+	case j.Lookup == gateways.KindSearch:
+		return pass("found at once by our reference, in an index that may lag another time")
 	case !j.Names:
-		return partial("found at once, but only by the gateway's own id, which a lost answer does not tell")
+		return partial("found at once, by reading what the request names: the object shows what became of it, not which call did it")
 	}
 	return pass("found at once by our reference")
 }
@@ -100,14 +104,18 @@ func (j judge) g6() finding {
 			f = f.note("a read showed it as well (%s)", polled.Payment)
 		}
 		return f
+	case polled != nil && s.woke() != nil:
+		return pass("a verified notice came after %s, and a read showed the outcome (%s)", seconds(s.woke().After), polled.Payment)
 	case polled != nil && s.Listened:
 		return partial("a read showed the outcome (%s) after %s, but no verified notice told it%s", polled.Payment, seconds(polled.After), problems(s.Notices))
 	case polled != nil:
 		return pass("a read showed the outcome (%s) after %s; no notice was listened for", polled.Payment, seconds(polled.After))
 	case s.Listened && canPoll:
-		return fail("no outcome within %s: no notice came%s, and the payment still reads as pending", seconds(last.After), problems(s.Notices))
+		return fail("no outcome within %s: no verified notice told it%s, and the payment still reads as pending", seconds(last.After), problems(s.Notices))
+	case s.Listened && slices.ContainsFunc(s.Notices, func(n Notice) bool { return n.Verified && n.Ours }):
+		return open("verified notices came, but the payment could not be read (see G2)")
 	case s.Listened:
-		return fail("no outcome: no verified notice came%s, and no read tells it", problems(s.Notices))
+		return fail("no outcome: no verified notice told it%s, and no read tells it", problems(s.Notices))
 	case canPoll:
 		return fail("no outcome within %s: the payment still reads as pending", seconds(last.After))
 	case last != nil:

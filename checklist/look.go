@@ -16,9 +16,12 @@ func (r *run) lookUntilFound(ctx context.Context, s *Step, sl *sale) {
 	if !sl.hasLookup() {
 		return
 	}
-	pause := r.cfg.Poll
+	pause, role, object := r.cfg.Poll, SightReference, ""
+	if _, why := r.g.RulesOf(sl.facts); why != "" && sl.match.Route.Lookup.Object != "" {
+		role, object = SightOwn, sl.first.Object // nothing of the call finds it but what the gateway calls it
+	}
 	for began := time.Now(); ; pause = min(2*pause, maxPoll) {
-		x := r.sight(ctx, s, sl, SightReference, "")
+		x := r.sight(ctx, s, sl, role, object)
 		if x.Kind != claims.Missed.String() && x.Kind != claims.CouldNotTell.String() || time.Since(began)+pause > r.cfg.LookupWait || !wait(ctx, pause) {
 			return
 		}
@@ -61,10 +64,14 @@ func (r *run) sight(ctx context.Context, s *Step, sl *sale, role, object string)
 		look = r.g.AskAgain
 	}
 	now := r.now()
-	f, err := look(ctx, gateways.WithObject(sl.facts, object), sl.start, claims.Now{Store: now, Wall: now}, ask)
+	facts := gateways.WithObject(sl.facts, object)
+	f, err := look(ctx, facts, sl.start, claims.Now{Store: now, Wall: now}, ask)
+	if role == SightAgain && object != "" && f.Kind == claims.CouldNotTell {
+		f, err = r.g.AskAt(ctx, facts, sl.start, claims.Now{Store: now, Wall: now}, ask)
+	}
 	x := Sight{
 		Role: role, After: max(now.Sub(sl.answer).Seconds(), 0), Status: status, Kind: f.Kind.String(), Reason: r.secrets.clean(f.Reason),
-		Object: f.Object, Payment: f.Payment, Twice: f.Kind == claims.Contradiction && f.Alarm,
+		Object: r.secrets.hide(f.Object), Payment: f.Payment, Twice: f.Kind == claims.Contradiction && f.Alarm,
 	}
 	if err != nil {
 		x.Reason += ": " + r.secrets.clean(err.Error())

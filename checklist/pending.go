@@ -80,7 +80,7 @@ func (r *run) awaitOutcome(ctx context.Context, s *Step, sl *sale) {
 		if !seen {
 			seen = settled(r.look(ctx, s, sl).Payment)
 		}
-		if seen && (told || r.hook == nil) {
+		if seen && (told || r.hook == nil || s.woke() != nil) {
 			return
 		}
 		if time.Since(began)+pause > r.cfg.OutcomeWait || !r.nap(ctx, pause) {
@@ -113,7 +113,7 @@ func (r *run) notices(s *Step, sl *sale) (told bool) {
 	}
 	for _, n := range r.hook.take() {
 		x := Notice{
-			After: max(n.at.Sub(sl.answer).Seconds(), 0), Verified: n.verified, Problem: r.secrets.clean(n.problem), Outcome: n.outcome, Payment: n.payment, Object: n.object,
+			After: max(n.at.Sub(sl.answer).Seconds(), 0), Verified: n.verified, Problem: r.secrets.clean(n.problem), Outcome: n.outcome, Payment: n.payment, Object: r.secrets.hide(n.object),
 			ByRef: sl.facts.Reference != "" && slices.Contains(n.references, sl.facts.Reference),
 		}
 		x.Ours = x.ByRef || n.object != "" && n.object == sl.first.Object
@@ -128,4 +128,22 @@ func (r *run) notices(s *Step, sl *sale) (told bool) {
 // tells reports whether a notice is the verified outcome of the payment.
 func (n Notice) tells() bool {
 	return n.Verified && n.Ours && (settled(n.Payment) || n.Payment == "" && n.Outcome != "" && n.Outcome != claims.Unknown.String())
+}
+
+// woke is a verified notice that tells no outcome, but came when there was one to be read: it has the gateway asked. A notice that
+// came while the payment still read as pending is about something earlier.
+func (s *Step) woke() *Notice {
+	before, after := 0.0, false
+	for _, x := range s.Sights {
+		if settled(x.Payment) {
+			after = true
+			break
+		}
+		before = x.After
+	}
+	i := slices.IndexFunc(s.Notices, func(n Notice) bool { return n.Verified && n.Ours && word(n) == "" && n.After >= before })
+	if !after || i < 0 {
+		return nil
+	}
+	return &s.Notices[i]
 }

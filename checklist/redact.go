@@ -37,13 +37,19 @@ var cardNumber = regexp.MustCompile(`\d(?:[ -]?\d){11,18}`)
 // secrets are texts that are shown nowhere.
 type secrets []string
 
-// clean takes the secrets out of a text, and what may be a card number.
-func (s secrets) clean(text string) string {
+// hide takes the secrets and control characters out of a text. It is for ids, which must stay different from each other.
+func (s secrets) hide(text string) string {
 	for _, v := range s {
 		if len(v) >= 4 {
 			text = strings.ReplaceAll(text, v, "…")
 		}
 	}
+	return printable(text)
+}
+
+// clean takes the secrets out of a text, and what may be a card number.
+func (s secrets) clean(text string) string {
+	text = s.hide(text)
 	return cardNumber.ReplaceAllStringFunc(text, func(m string) string {
 		if luhn(m) {
 			return "…"

@@ -35,6 +35,9 @@ type order struct {
 	other bool // under the second account
 }
 
+// unsendable is a request that cannot be made of its sample: what the gateway answered before does not fit into it.
+type unsendable struct{ error }
+
 // values are what texts in braces stand for in one series.
 func (r *run) values(series string) map[string]string {
 	c := r.g.Checks
@@ -74,14 +77,14 @@ func (r *run) compose(o order) (request, error) {
 	q.match = m
 	call, err := m.Prepare(in, gateways.Identity{Realm: r.state.Seed, Tenant: tenant, CallKey: o.call, Revision: 1})
 	if err != nil {
-		return request{}, fmt.Errorf("%s %s cannot be sent: %w", in.Method, in.Target, err)
+		return request{}, &unsendable{fmt.Errorf("%s %s cannot be sent: %w", in.Method, in.Target, err)}
 	}
 	q.facts = call.Facts
 	if o.key != "" && q.facts.GatewayKey != "" {
 		q.facts.GatewayKey = o.key
 	}
 	if q.header, q.body, err = m.Stamp(in, q.facts); err != nil {
-		return request{}, fmt.Errorf("%s %s cannot be sent: %w", in.Method, in.Target, err)
+		return request{}, &unsendable{fmt.Errorf("%s %s cannot be sent: %w", in.Method, in.Target, err)}
 	}
 	return q, nil
 }
@@ -112,7 +115,7 @@ func inbound(s *gateways.Sample, headers []gateways.HeaderValue, values map[stri
 		in.Header = append(in.Header, claims.Field{Name: h.Name, Value: fill(h.Value, func(v string) string { return v })})
 	}
 	if len(missing) > 0 {
-		return in, fmt.Errorf("%s %s: no value for %s: say --var name=value", s.Method, s.Target, strings.Join(slices.Compact(missing), ", "))
+		return in, &unsendable{fmt.Errorf("%s %s: no value for %s: say --var name=value", s.Method, s.Target, strings.Join(slices.Compact(missing), ", "))}
 	}
 	return in, nil
 }

@@ -15,7 +15,7 @@ import (
 // stateVersion is the form of the file.
 const stateVersion = 1
 
-// State is what a later run goes on from. It holds no credential; Names are ids of sandbox objects that Setup made.
+// State is what a later run goes on from. It holds no credential; Names are ids of what Setup and Charge made.
 type State struct {
 	Version  int               `json:"version"`
 	Gateway  string            `json:"gateway"`

@@ -2,9 +2,11 @@ package checklist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
@@ -17,7 +19,7 @@ type sale struct {
 	call   string // whose key it has
 	first  Exchange
 	names  map[string]string // with what Setup and Charge saved
-	saved  map[string]string // what Setup saved
+	saved  map[string]string // what Setup and Charge saved
 	answer time.Time         // when its answer was there
 	start  claims.Now
 }
@@ -48,6 +50,9 @@ func (r *run) steps(ctx context.Context) error {
 		}
 		r.state.Series++
 		err := p.try(ctx, r, s)
+		if no, ok := errors.AsType[*unsendable](err); ok && p.name != StepSuccess {
+			s.Why, err = r.secrets.clean(no.Error()), nil
+		}
 		s.Done = err == nil && s.Why == "" && ctx.Err() == nil
 		r.state.Evidence.put(s)
 		if kept := r.state.write(); err == nil {
@@ -94,7 +99,7 @@ func (r *run) prepare(ctx context.Context, s *Step, v *gateways.Variation) (*sal
 		}
 		save(sl.names, one, a)
 		save(sl.saved, one, a)
-		s.made(one, a)
+		s.made(one, a, r.secrets.hide)
 	}
 	q, err := r.compose(order{sample: r.g.Checks.Charge, vary: v, values: sl.names, call: r.series(s)})
 	sl.request = q
@@ -110,6 +115,7 @@ func (r *run) charge(ctx context.Context, s *Step, sl *sale) {
 	}
 	if a != nil {
 		save(sl.names, r.g.Checks.Charge, a)
+		save(sl.saved, r.g.Checks.Charge, a)
 	}
 	if x.Object != "" {
 		sl.names["object"] = x.Object
@@ -127,11 +133,11 @@ func save(names map[string]string, s *gateways.Sample, a *claims.Answer) {
 }
 
 // made notes what a request of Setup made, for the list of what was created.
-func (s *Step) made(one *gateways.Sample, a *claims.Answer) {
+func (s *Step) made(one *gateways.Sample, a *claims.Answer, hide func(string) string) {
 	x := &s.Exchanges[len(s.Exchanges)-1]
 	for _, name := range slices.Sorted(maps.Keys(one.Save)) {
 		if x.Object == "" {
-			x.Object = gateways.TextAt(a.Body, one.Save[name])
+			x.Object = hide(gateways.TextAt(a.Body, one.Save[name]))
 		}
 	}
 }
@@ -276,7 +282,7 @@ func empty(ctx context.Context, r *run, s *Step) error {
 	if err != nil {
 		return err
 	}
-	sl := &sale{request: q, names: held.names}
+	sl := &sale{request: q, names: held.names, saved: map[string]string{}}
 	r.charge(ctx, s, sl)
 	r.repeat(ctx, s, sl)
 	return nil
@@ -310,8 +316,8 @@ func round(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
-	case d < 2*time.Hour:
+	case d < time.Hour:
 		return d.Round(time.Second).String()
 	}
-	return fmt.Sprintf("%.1fh", d.Hours())
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Hours()), ".0") + "h"
 }

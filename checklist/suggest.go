@@ -102,7 +102,7 @@ func (j judge) lag() (time.Duration, bool) {
 	ok := false
 	for _, name := range []string{StepSuccess, StepBurst} {
 		s := j.e.step(name)
-		if x := seen(s, func(x Sight) bool { return x.Role == SightReference && x.found() }); x != nil {
+		if x := seen(s, func(x Sight) bool { return (x.Role == SightReference || x.Role == SightOwn) && x.found() }); x != nil {
 			most, ok = max(most, time.Duration(x.After*float64(time.Second))), true
 		}
 	}

@@ -3,10 +3,13 @@ package checklist_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +44,9 @@ func start(t *testing.T, profile string, scfg sandbox.Config, set func(*gateways
 		t.Fatal(err)
 	}
 	scfg.Profile = profile
+	if profile == "paypal" { // whose notices name a certificate at an https address
+		scfg.TLS = tlsOf(t, g)
+	}
 	s, err := sandbox.Open(scfg)
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +56,9 @@ func start(t *testing.T, profile string, scfg sandbox.Config, set func(*gateways
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	if g.Webhook != nil && g.Webhook.Signature.CertHeader != "" {
+		g.Webhook.Signature.CertHosts = append(g.Webhook.Signature.CertHosts, addr.String())
+	}
 	w := &world{t: t, s: s, url: s.URL(addr)}
 	w.cfg = checklist.Config{
 		Gateway: g, BaseURL: w.url, Credential: func() (string, error) { return credential, nil }, Vars: vars(g),
@@ -57,6 +66,20 @@ func start(t *testing.T, profile string, scfg sandbox.Config, set func(*gateways
 		Now: scfg.Clock, Progress: func(step, text string) { t.Logf("%-9s %s", step, text) },
 	}
 	return w
+}
+
+// tlsOf makes a certificate, which the gateway's declaration trusts.
+func tlsOf(t *testing.T, g *gateways.Gateway) *tls.Config {
+	t.Helper()
+	cert, err := sandbox.NewCertificate(time.Now(), "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.CABundle = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(g.CABundle, cert.CA, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return cert.TLS()
 }
 
 // vars supplies what the checks leave to the tester.
@@ -88,8 +111,15 @@ func declared(t *testing.T, name string) *gateways.Gateway {
 	if c.Failed == nil {
 		c.Failed = fault("error-after=500;times=1")
 	}
+	if c.Pending == nil && name == "checkout" {
+		c.Pending = &gateways.Variation{} // a card is charged at once, and captured later
+	}
 	if c.Pending == nil {
 		c.Pending = fault("processing")
+	}
+	if name == "paypal" { // the sandbox moves the capture on, which is inside the order
+		c.Charge.Save["capture"] = "/purchase_units/0/payments/captures/0/id"
+		c.Advance = &gateways.Sample{Target: "/_sandbox/payments/{capture}/done"}
 	}
 	if c.Advance == nil {
 		c.Advance = &gateways.Sample{Target: "/_sandbox/payments/{object}/done"}

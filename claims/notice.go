@@ -200,6 +200,9 @@ func hearFailure(r Record, e Evidence, now Now) (Record, Hearing, error) {
 	switch {
 	case e.Revision != r.Revision: // every attempt of it has its own proof that no money moved
 		return r.noted(e), HeardNoted, nil
+	case r.State == StateSucceeded && e.Outcome == Declined && (r.Payment == PaymentPending || r.Payment == PaymentFailed):
+		e.Outcome, e.Payment = Unknown, PaymentFailed // it was carried out, and said so; what failed is what was under way
+		return hearPayment(r, e)
 	case r.State == StateSucceeded:
 		next := alarm(r.noted(e), "a notice says "+e.Outcome.String()+" of a call that had succeeded")
 		return next, HeardConflict, nil

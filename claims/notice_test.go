@@ -322,3 +322,47 @@ func TestNoticeThenTheSenderSpeaks(t *testing.T) {
 	b.hear(later, denied)
 	b.late(later, 1, Succeeded).want(StateReview)
 }
+
+// A decline that comes while the money of a call is under way says that it did not arrive: no contradiction. Once it has arrived, or
+// where nothing is under way, it is one.
+func TestNotice_declinedWhileUnderWay(t *testing.T) {
+	for payment, want := range map[string]struct {
+		h       Hearing
+		state   State
+		payment string
+	}{
+		PaymentPending: {HeardTaken, StateSucceeded, PaymentFailed},
+		PaymentDone:    {HeardConflict, StateReview, PaymentDone},
+		"":             {HeardConflict, StateReview, ""},
+	} {
+		b := fresh(t).claim(t0).settle(t0, Sent{Outcome: Succeeded, Payment: payment, Answer: &Answer{Status: 201}})
+		h, _, err := b.hear(later, denied)
+		if err != nil || h != want.h || b.r.State != want.state || b.r.Payment != want.payment {
+			t.Errorf("%q: %v, %v: %s, %q; want %+v", payment, h, err, b.r.State, b.r.Payment, want)
+		}
+		if h, changed, err := b.hear(later, denied); err != nil || changed {
+			t.Errorf("%q, once more: %v, %v, %v", payment, h, changed, err)
+		}
+	}
+	b := fresh(t).claim(t0).settle(t0, Sent{Outcome: Succeeded, Payment: PaymentPending, Answer: &Answer{Status: 201}})
+	if h, _, err := b.hear(later, never); err != nil || h != HeardConflict || b.r.State != StateReview {
+		t.Errorf("not executed, of a call that answered: %v, %v, %s", h, err, b.r.State)
+	}
+}
+
+// What a notice names of the call's object is kept, where it counts.
+func TestNotice_object(t *testing.T) {
+	b := doubt(t)
+	if h, _, err := b.hear(later, Noticed{Outcome: Succeeded, Object: "pi_1", Answer: &Answer{Status: 200, Body: []byte("{}")}}); err != nil || h != HeardTaken {
+		t.Fatal(h, err)
+	}
+	if b.r.Object != "pi_1" || b.r.Answer == nil || !b.r.Reconciled {
+		t.Errorf("object %q, answer %v", b.r.Object, b.r.Answer)
+	}
+	for _, bad := range []string{"a\x00b", "\xff", strings.Repeat("x", MaxKey+1)} {
+		b := doubt(t)
+		if _, _, err := b.hear(later, Noticed{Outcome: Succeeded, Object: bad}); err != nil || b.r.Object != "" {
+			t.Errorf("%q: %v, kept as %q", bad, err, b.r.Object)
+		}
+	}
+}

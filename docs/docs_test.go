@@ -205,6 +205,13 @@ var gatewaySections = map[reflect.Type]string{
 	reflect.TypeFor[gateways.FoundAnswer](): "Found answer",
 	reflect.TypeFor[gateways.ErrorShape]():  "Error",
 	reflect.TypeFor[gateways.EgressProxy](): "Egress proxy",
+	reflect.TypeFor[gateways.Guarantee]():   "Guarantee",
+	reflect.TypeFor[gateways.Webhook]():     "Webhook",
+	reflect.TypeFor[gateways.NoticeCase]():  "Notice case",
+	reflect.TypeFor[gateways.Signature]():   "Signature",
+	reflect.TypeFor[gateways.Checks]():      "Checks",
+	reflect.TypeFor[gateways.Sample]():      "Sample",
+	reflect.TypeFor[gateways.Variation]():   "Variation",
 	reflect.TypeFor[gateways.Account]():     "", // in configuration.md
 	reflect.TypeFor[gateways.Secret]():      "", // in configuration.md
 }
@@ -243,6 +250,27 @@ func TestGatewayFileIsDocumented(t *testing.T) {
 	walk(reflect.TypeFor[gateways.Gateway]())
 	if len(seen) != len(gatewaySections) {
 		t.Errorf("%d types were seen, %d are listed", len(seen), len(gatewaySections))
+	}
+}
+
+// The document of the built-in gateways is what the declarations say.
+func TestGatewaysAreDocumented(t *testing.T) {
+	var b strings.Builder
+	if err := gateways.WritePage(&b, gateways.Builtin()); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, "gateways.md") != b.String() {
+		t.Error("gateways.md is not what the declarations say: run go generate ./gateways")
+	}
+	for _, g := range gateways.Builtin() {
+		if !strings.Contains(b.String(), "\n## "+g.Name+"\n") {
+			t.Errorf("%s is not in the document", g.Name)
+		}
+		for _, n := range gateways.GuaranteeNames {
+			if v := g.Guarantees[n.Name]; v == nil || v.Says == "" || len(v.Source) == 0 {
+				t.Errorf("%s: %s has no words or no source", g.Name, n.Name)
+			}
+		}
 	}
 }
 

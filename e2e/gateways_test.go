@@ -17,7 +17,7 @@ type player struct {
 	// pay is a payment that goes through. before makes at the gateway what it needs.
 	pay    func(key, needs string) request
 	before func(t *testing.T, gateway *sandbox.Server, url string) string
-	// decline and slow make it one that is declined, and one whose outcome comes later.
+	// decline and slow make it one that is declined (nil: nothing is, at once), and one whose outcome comes later.
 	decline, slow func(request) request
 	// finds: the gateway can be asked. asks: a repeat under the same key is the question.
 	finds, asks bool
@@ -25,6 +25,8 @@ type player struct {
 	stored bool
 	// told: where the money of the slow payment is can be read.
 	told bool
+	// steps are what lies between the slow payment and its end, such as an authorisation.
+	steps int
 }
 
 func players() []player {
@@ -46,7 +48,44 @@ func players() []player {
 			pay:     func(key, _ string) request { return pay(key) },
 			decline: replacing(`"ok"`, `"declined"`), slow: replacing(`"ok"`, `"slow"`),
 		},
+		{
+			name: "checkout", finds: true, told: true, steps: 1,
+			open: played("checkout", ""),
+			pay: jsonCall("/payments", `{"source":{"type":"card","number":"4242424242424242","expiry_month":12,"expiry_year":2034,"cvv":"100"},`+
+				`"amount":4900,"currency":"GBP"}`),
+			decline: replacing("4900", "2005"), slow: faulty("processing"),
+		},
+		{
+			name: "gocardless", finds: true, asks: true, told: true,
+			open: played("gocardless", ""),
+			pay:  jsonCall("/payments", `{"payments":{"amount":4990,"currency":"GBP","links":{"mandate":"MD000SANDBOX1"}}}`, "GoCardless-Version: 2015-07-06"),
+			slow: func(r request) request { return r },
+		},
 	}
+}
+
+// played is a built-in gateway, played by the sandbox.
+func played(name, more string) func(*testing.T, sandbox.Config) (*sandbox.Server, use) {
+	return func(t *testing.T, cfg sandbox.Config) (*sandbox.Server, use) {
+		cfg.Profile = name
+		gateway, u := newSandbox(t, cfg)
+		u.builtin, u.more = name, more
+		return gateway, u
+	}
+}
+
+func jsonCall(target, body string, lines ...string) func(key, needs string) request {
+	return func(key, needs string) request {
+		return request{
+			target: strings.ReplaceAll(target, "{needs}", needs), body: strings.ReplaceAll(body, "{needs}", needs),
+			lines: append([]string{"Fence-Key: " + key, "Content-Type: application/json"}, lines...),
+		}
+	}
+}
+
+// faulty has the sandbox misbehave once.
+func faulty(name string) func(request) request {
+	return func(r request) request { return r.with(fault + name) }
 }
 
 // replacing changes a request's body.
@@ -158,6 +197,16 @@ var scenes = []struct {
 		}
 	}},
 	{"decline", func(t *testing.T, a *act) {
+		if a.p.decline == nil { // it says no later
+			r := a.request(t, "decline")
+			a.send(r).wantOutcome(t, "succeeded")
+			if err := a.gateway.Move(a.w.record("decline").Object, "failed"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the failure is known", func() bool { return a.w.record("decline").Payment == "failed" })
+			a.wantExecuted(t, "decline", 1)
+			return
+		}
 		r := a.p.decline(a.request(t, "decline"))
 		a.send(r).wantResult(t, "declined", "sent")
 		a.send(r).wantResult(t, "declined", "replayed")
@@ -217,8 +266,10 @@ var scenes = []struct {
 		if rec.Payment != "pending" || rec.Object == "" {
 			t.Fatalf("payment %q of %q", rec.Payment, rec.Object)
 		}
-		if err := a.gateway.Move(rec.Object, "done"); err != nil {
-			t.Fatal(err)
+		for range 1 + a.p.steps {
+			if err := a.gateway.Move(rec.Object, "done"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if a.p.told {
 			eventually(t, "the money is known to have arrived", func() bool { return a.w.record("slow").Payment == "done" })

@@ -53,11 +53,11 @@ func adyenGuarantees() map[string]*Guarantee {
 		"G1": {Level: Supported, Mark: MarkDocumented, Source: []string{adyenCheckoutSpec, adyenKeysPage},
 			Says: "Header Idempotency-Key of up to 64 characters on POST; one company account and one regional endpoint share keys."},
 		"G2": {Level: Partial, Mark: MarkDocumented, Source: []string{adyenCheckoutSpec, adyenTransferSpec},
-			Says: "Checkout can find no payment by key or reference: only a repeat or a webhook tells. Transfers are listed by reference between two dates."},
+			Says: "Checkout finds no payment by key or reference: a repeat or a webhook tells. Transfers are listed by reference."},
 		"G3": {Level: Supported, Mark: MarkSecondHand, Source: []string{adyenKeysPage},
 			Says: "7 to 14 days after first use; copies of the page name other figures, and the smallest counts."},
 		"G4": {Level: Supported, Mark: MarkDocumented, Source: []string{adyenKeysPage, adyenCheckoutSpec},
-			Says: "The first response, errors included unless they came with transient-error: true. The key is echoed; nothing marks a replay."},
+			Says: "The first response, errors too unless they came with transient-error: true. The key is echoed; no replay is marked."},
 		"G5": {Level: Undocumented, Mark: MarkInferred, Source: []string{adyenKeysPage},
 			Says: "What another body under a used key gets is not told."},
 		"G6": {Level: Supported, Mark: MarkDocumented, Source: []string{adyenNoticesPage},
@@ -66,26 +66,33 @@ func adyenGuarantees() map[string]*Guarantee {
 }
 
 var adyenNotes = []string{
-	"There is no look-up of a payment: a lost answer is found out by a repeat of the call within the key's life, or by the AUTHORISATION webhook. Without either a person decides.",
-	"The app's own reference is kept, and Adyen does not make references unique. A team whose references each name one call says unique: true; without it a webhook that names the app's reference decides nothing.",
-	"One regional endpoint only: keys are not checked across regions, and a repeat elsewhere charges twice. All apps of an account use one baseURL.",
-	"Live traffic needs hosts and baseURL set to the company's own (<prefix>-checkout-live.adyenpayments.com). Transfers, grants and Classic Payments are on other hosts: extends: adyen under another name.",
-	"Error 704 says that the request was processed or is in progress, also without a key when the same payments/details is sent twice, after a payment that succeeded. It is no failure.",
-	"Captures, refunds and cancels are only received: whether money moved is told by webhook, and their answer is never more than payment pending.",
-	"A result code of Error is left in doubt: the webhook tells. PartiallyAuthorised counts as authorised; the amount is in the answer.",
-	"An error without transient-error: true is stored as the key's answer although the bank may have acted: it is not asked again.",
+	"There is no look-up of a payment: a lost answer is found out by a repeat of the call within the key's life, or by the " +
+		"AUTHORISATION webhook. Without either a person decides.",
+	"The app's own reference is kept, and Adyen does not make references unique. Where each names one call only, say unique: true; " +
+		"without it a webhook that names the app's reference decides nothing.",
+	"One regional endpoint only: keys are not checked across regions, and a repeat elsewhere charges twice.",
+	"Live traffic needs hosts and baseURL set to the company's own (<prefix>-checkout-live.adyenpayments.com). Transfers, grants " +
+		"and Classic Payments are on other hosts: extends: adyen under another name.",
+	"Error 704 says that the request was processed or is in progress, also without a key when the same payments/details is sent " +
+		"twice, after a payment that succeeded. It is no failure.",
+	"Captures, refunds and cancels are only received: their answer is never more than payment pending, and a webhook tells the rest.",
+	"Authorised counts as payment done, also where the capture is left to the merchant. PartiallyAuthorised does too; the amount is " +
+		"in the answer.",
+	"A result code of Error is left in doubt: the webhook tells.",
+	"An error without transient-error: true is the key's stored answer although the bank may have acted: it is not asked again.",
 	"Chargebacks, expiries and offers that closed move no payment state here: their notices only wake the reconcile.",
 	"A look-up of transfers needs createdUntil, which no lookup can fill in: a lost transfer is found out by a repeat only.",
-	"Classic Payments take no key by their description: after a doubt nothing is resent there.",
+	"Classic Payments take no key by their description: after a doubt nothing is resent there, and a person decides.",
 	"Apps that sign in by Basic authentication set credentialHeader: Authorization.",
 }
 
-// adyenAnswers hold for every route; each route lists its own 2xx. What is not here (any 5xx, 409, bodies that are no JSON) is unknown.
+// adyenAnswers hold for every route; each route lists its own 2xx. What is not here (409, 429, bodies that are no JSON) is unknown.
 func adyenAnswers() []*AnswerRule {
 	parsed, validation := Condition{At: "/errorCode"}, is("/errorType", "validation")
 	return []*AnswerRule{
 		{Status: []string{"409", "422"}, When: when(is("/errorCode", "704")), Outcome: "unknown", InUse: true, Stored: "no"},
-		{Status: []string{"4xx", "5xx"}, Header: &HeaderValue{Name: "transient-error", Value: "true"}, Outcome: "unknown", Transient: true, Stored: "no"},
+		{Status: []string{"4xx", "5xx"}, Header: &HeaderValue{Name: "transient-error", Value: "true"}, Outcome: "unknown",
+			Transient: true, Stored: "no"},
 		{Status: []string{"401", "403"}, When: when(parsed, is("/errorType", "security")), Outcome: "not-executed", Stored: "no"},
 		{Status: []string{"400", "422"}, When: when(parsed, validation), Outcome: "not-executed"},
 		// The Transfers API has problem details (RFC 9457) instead.
@@ -104,7 +111,8 @@ func adyenWebhook() *Webhook {
 	return &Webhook{
 		Signature: &Signature{
 			At: "/additionalData/hmacSignature", Encoding: "base64", Hash: "sha256", Secret: "hex",
-			Signed: "{/pspReference}:{/originalReference}:{/merchantAccountCode}:{/merchantReference}:{/amount/value}:{/amount/currency}:{/eventCode}:{/success}",
+			Signed: "{/pspReference}:{/originalReference}:{/merchantAccountCode}:{/merchantReference}:" +
+				"{/amount/value}:{/amount/currency}:{/eventCode}:{/success}",
 		},
 		Events: "/notificationItems", Item: "/NotificationRequestItem",
 		References: []string{"/merchantReference"}, Object: "/pspReference",
@@ -115,16 +123,18 @@ func adyenWebhook() *Webhook {
 }
 
 // adyenCases: merchantReference names the payment in an AUTHORISATION and the modification in its own event. What a modification
-// comes to is no outcome of its call, which was carried out when Adyen received it; so is a session's or a link's payment.
+// comes to is where its money is: the call was carried out when Adyen received it. So it is with the payment of a page.
 func adyenCases() []NoticeCase {
+	pays, pages := []string{"payments_create", "pal_authorise"}, []string{"sessions_create", "payment_links_create"}
+	refunds := []string{"refunds_create", "pal_refund", "reversals_create", "pal_cancel_or_refund"}
 	cases := []NoticeCase{
-		adyenCase("AUTHORISATION", "true", "succeeded", "done", "payments_create", "pal_authorise", "sessions_create", "payment_links_create"),
-		adyenCase("AUTHORISATION", "false", "declined", "", "payments_create", "pal_authorise"),
-		adyenCase("AUTHORISATION", "false", "succeeded", "pending", "sessions_create", "payment_links_create"), // the shopper may try again
+		adyenCase("AUTHORISATION", "true", "succeeded", "done", slices.Concat(pays, pages)...),
+		adyenCase("AUTHORISATION", "false", "declined", "", pays...),
+		adyenCase("AUTHORISATION", "false", "succeeded", "pending", pages...), // the shopper may try again
 		adyenCase("CAPTURE_FAILED", "true", "succeeded", "reversed", "captures_create", "pal_capture"),
-		adyenCase("CAPTURE_FAILED", "true", "", "reversed", "payments_create", "pal_authorise"), // captured without being asked
-		adyenCase("REFUND_FAILED", "true", "succeeded", "reversed", "refunds_create", "pal_refund", "reversals_create", "pal_cancel_or_refund"),
-		adyenCase("REFUNDED_REVERSED", "true", "succeeded", "reversed", "refunds_create", "pal_refund", "reversals_create", "pal_cancel_or_refund"),
+		adyenCase("CAPTURE_FAILED", "true", "", "reversed", pays...), // captured without being asked
+		adyenCase("REFUND_FAILED", "true", "succeeded", "reversed", refunds...),
+		adyenCase("REFUNDED_REVERSED", "true", "succeeded", "reversed", refunds...),
 	}
 	for _, m := range []struct {
 		event  string
@@ -137,17 +147,19 @@ func adyenCases() []NoticeCase {
 		{"CANCEL_OR_REFUND", []string{"reversals_create", "pal_cancel_or_refund"}},
 		{"AUTHORISATION_ADJUSTMENT", []string{"amount_updates_create", "pal_adjust_authorisation"}},
 	} {
-		cases = append(cases, adyenCase(m.event, "true", "succeeded", "done", m.routes...), adyenCase(m.event, "false", "succeeded", "failed", m.routes...))
+		cases = append(cases, adyenCase(m.event, "true", "succeeded", "done", m.routes...))
+		cases = append(cases, adyenCase(m.event, "false", "succeeded", "failed", m.routes...))
 	}
 	return cases
 }
 
 func adyenCase(event, success, outcome, payment string, routes ...string) NoticeCase {
-	return NoticeCase{When: when(is("/eventCode", event), is("/success", success)), Routes: routes, Outcome: outcome, Payment: payment}
+	when := when(is("/eventCode", event), is("/success", success))
+	return NoticeCase{When: when, Routes: slices.Clone(routes), Outcome: outcome, Payment: payment}
 }
 
-// adyenChecks use Adyen's test card and test scenarios (https://docs.adyen.com/development-resources/testing). A live key looks like a
-// test key: only the host tells.
+// adyenChecks use Adyen's test card and test scenarios (https://docs.adyen.com/development-resources/testing). A live key looks
+// like a test key: only the host tells.
 func adyenChecks() *Checks {
 	const merchant = `"merchantAccount":"{merchant}","amount":{"value":{amount},"currency":"{currency}"}`
 	return &Checks{

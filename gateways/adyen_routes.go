@@ -17,14 +17,16 @@ func adyenRoutes() []*Route {
 		adyenAdjust(),
 		undo(adyenStandaloneCancel()),
 		adyenDonation(),
-		adyenPage("sessions_create", "sessions"),
-		adyenPage("payment_links_create", "paymentLinks"),
+		adyenPage("sessions_create", "sessions", absent("/status")),
+		adyenPage("payment_links_create", "paymentLinks", is("/status", "active")),
 		adyenCreate("orders_create", "orders", adyenDone("200", is("/resultCode", "Success")), nil),
 		undo(adyenOrderCancel()),
 	}
 	routes = append(routes, adyenTransfers()...)
 	routes = append(routes, adyenClassic()...)
-	return append(routes, adyenReads(), &Route{Name: "other", Method: "*", Path: "/**", Keyless: true, NoReference: true})
+	return append(routes, adyenReads(),
+		// What is not listed may take a key; nothing is said of what a repeat of it gets.
+		&Route{Name: "other", Method: "*", Path: "/**", Keyless: true, NoReference: true})
 }
 
 // adyenRoute is a POST of Checkout: the test host has no prefix before the version, a live one has.
@@ -41,8 +43,8 @@ func adyenCreate(name, path string, answers []*AnswerRule, paid *Payment) *Route
 }
 
 // adyenPage makes a session or a link that the shopper pays with later.
-func adyenPage(name, path string) *Route {
-	r := adyenCreate(name, path, adyenPending(adyenDone("201", Condition{At: "/id"})), nil)
+func adyenPage(name, path string, made Condition) *Route {
+	r := adyenCreate(name, path, adyenPending(adyenDone("201", Condition{At: "/id"}, made)), nil)
 	r.Object = "/id"
 	return r
 }
@@ -55,11 +57,11 @@ func adyenMoney(field string) map[string]string {
 // key; a code that is not listed, such as Success, is unknown.
 func adyenResults() []*AnswerRule {
 	whole := absent("/errorCode")
+	paid, underWay := is("/resultCode", "Authorised", "PartiallyAuthorised"), is("/resultCode", slices.Clone(adyenUnderWay)...)
 	return []*AnswerRule{
 		{Status: []string{"200"}, When: when(is("/resultCode", "Refused", "Cancelled"), whole), Outcome: "declined", Stored: "yes"},
-		{Status: []string{"200"}, When: when(is("/resultCode", "Authorised", "PartiallyAuthorised"), Condition{At: "/pspReference"}, whole),
-			Outcome: "succeeded", Stored: "yes"},
-		{Status: []string{"200"}, When: when(is("/resultCode", slices.Clone(adyenUnderWay)...), whole), Outcome: "succeeded", Stored: "yes"},
+		{Status: []string{"200"}, When: when(paid, Condition{At: "/pspReference"}, whole), Outcome: "succeeded", Stored: "yes"},
+		{Status: []string{"200"}, When: when(underWay, whole), Outcome: "succeeded", Stored: "yes"},
 		{Status: []string{"200"}, When: when(is("/resultCode", "Error"), whole), Outcome: "unknown", Stored: "yes"},
 		{Status: []string{"2xx"}, Outcome: "unknown"},
 	}
@@ -172,19 +174,26 @@ var adyenTransferStates = []string{
 // a person.
 func adyenTransfers() []*Route {
 	route := func(name, path string, answers []*AnswerRule) *Route {
-		return &Route{Name: name, Method: "POST", Path: "/btl/{version}/" + path, Probe: true, Params: adyenMoney("amount"), Object: "/id", Answers: answers}
+		return &Route{
+			Name: name, Method: "POST", Path: "/btl/{version}/" + path, Probe: true,
+			Params: adyenMoney("amount"), Object: "/id", Answers: answers,
+		}
 	}
-	id := Condition{At: "/id"}
+	id, underWay, taken := Condition{At: "/id"}, is("/status", slices.Clone(adyenTransferStates)...), []string{"200", "202"}
 	create := route("transfers_create", "transfers", []*AnswerRule{
-		{Status: []string{"200", "202"}, When: when(id, is("/status", slices.Clone(adyenTransferStates)...)), Outcome: "succeeded", Stored: "yes", Payment: "pending"},
-		{Status: []string{"200", "202"}, When: when(id, is("/status", "booked")), Outcome: "succeeded", Stored: "yes", Payment: "done"},
+		{Status: taken, When: when(id, underWay), Outcome: "succeeded", Stored: "yes", Payment: "pending"},
+		{Status: taken, When: when(id, is("/status", "booked")), Outcome: "succeeded", Stored: "yes", Payment: "done"},
 		{Status: []string{"2xx"}, Outcome: "unknown"},
 	})
 	back := route("transfers_return", "transfers/{id}/returns", append([]*AnswerRule{
 		{Status: []string{"200"}, When: when(id, is("/status", "Declined")), Outcome: "declined", Stored: "yes"},
 	}, adyenPending(adyenDone("200", id, is("/status", "Authorised")))...))
 	back.Params["id"] = "path:id"
-	grant := route("grants_create", "grants", adyenDone("200", id))
+	grant := route("grants_create", "grants", []*AnswerRule{
+		{Status: []string{"200"}, When: when(id, is("/status", "Pending")), Outcome: "succeeded", Stored: "yes", Payment: "pending"},
+		{Status: []string{"200"}, When: when(id, is("/status", "Active")), Outcome: "succeeded", Stored: "yes", Payment: "done"},
+		{Status: []string{"2xx"}, Outcome: "unknown"},
+	})
 	// These two take a list of transfers and answer an empty object; what comes of it is told by webhooks of the platform.
 	approve := route("transfers_approve", "transfers/approve", adyenPending(adyenDone("200", Condition{At: ""}, absent("/title"))))
 	cancel := route("transfers_cancel", "transfers/cancel", adyenPending(adyenDone("200", Condition{At: ""}, absent("/title"))))
@@ -200,7 +209,10 @@ func adyenTransfers() []*Route {
 // adyenClassic are the Classic Payments API, whose description has no key.
 func adyenClassic() []*Route {
 	route := func(name, path, amount string, answers []*AnswerRule) *Route {
-		r := &Route{Name: name, Method: "POST", Path: "/pal/servlet/Payment/{version}/" + path, Keyless: true, Object: "/pspReference", Answers: answers}
+		r := &Route{
+			Name: name, Method: "POST", Path: "/pal/servlet/Payment/{version}/" + path, Keyless: true,
+			Object: "/pspReference", Answers: answers,
+		}
 		if amount != "" {
 			r.Params = adyenMoney(amount)
 		}
@@ -215,15 +227,17 @@ func adyenClassic() []*Route {
 		r.Params["id"] = "body:originalReference"
 		return r
 	}
-	authorise, second, third := route("pal_authorise", "authorise", "amount", adyenResults()),
-		route("pal_authorise3d", "authorise3d", "amount", adyenResults()), route("pal_authorise3ds2", "authorise3ds2", "amount", adyenResults())
-	for _, r := range []*Route{authorise, second, third} {
+	authorise := func(name, path string) *Route {
+		r := route(name, path, "amount", adyenResults())
 		r.Payment = adyenPaid()
+		return r
 	}
 	technical := modify("pal_technical_cancel", "technicalCancel", "")
 	technical.Params = map[string]string{"payment": "body:originalMerchantReference"}
 	return []*Route{
-		authorise, second, third,
+		authorise("pal_authorise", "authorise"),
+		authorise("pal_authorise3d", "authorise3d"),
+		authorise("pal_authorise3ds2", "authorise3ds2"),
 		modify("pal_capture", "capture", "modificationAmount"),
 		modify("pal_adjust_authorisation", "adjustAuthorisation", "modificationAmount"),
 		modify("pal_donate", "donate", "modificationAmount"),
@@ -249,7 +263,8 @@ func adyenDashed(path string) string {
 // adyenReads are what a client asks by POST without changing anything: they pass without a call key.
 func adyenReads() *Route {
 	r := &Route{Name: "reads", Method: "POST", Untagged: UntaggedPass, Keyless: true, NoReference: true}
-	for path := range strings.FieldsSeq("paymentMethods paymentMethods/balance cardDetails originKeys applePay/sessions donationCampaigns validateShopperId") {
+	const paths = "paymentMethods paymentMethods/balance cardDetails originKeys applePay/sessions donationCampaigns validateShopperId"
+	for path := range strings.FieldsSeq(paths) {
 		r.Also = append(r.Also, "/{version}/"+path, "/checkout/{version}/"+path)
 	}
 	r.Path, r.Also = r.Also[0], r.Also[1:]

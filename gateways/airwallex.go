@@ -27,8 +27,9 @@ func Airwallex() *Gateway {
 		Answers:        airwallexAnswers(),
 		Routes:         airwallexRoutes(),
 		Webhook: &Webhook{ // event names are not sure, so that a notice only has the gateway asked
-			Signature: &Signature{Header: "x-signature", TimestampHeader: "x-timestamp", TimestampMillis: true, Signed: "{timestamp}{body}"},
-			ID:        "/id", References: []string{"/data/object/merchant_order_id"}, Object: "/data/object/id",
+			Signature: &Signature{Header: "x-signature", TimestampHeader: "x-timestamp", TimestampMillis: true,
+				Signed: "{timestamp}{body}"},
+			ID: "/id", References: []string{"/data/object/merchant_order_id"}, Object: "/data/object/id",
 		},
 		UnknownStatus: 504, // no server SDK that resends was found
 		Error:         ErrorShape{Members: map[string]any{"code": "fence_{slug}", "message": "{detail}"}},
@@ -37,8 +38,10 @@ func Airwallex() *Gateway {
 
 func airwallexGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkSDK, "Body field request_id in every call that moves money; its length and alphabet are not given.", airwallexPlugin),
-		"G2": guaranteed(Supported, MarkSecondHand, "Intents by merchant_order_id, transfers by request_id; an intent shows the request_id of its last operation.", airwallexClient),
+		"G1": guaranteed(Supported, MarkSDK, "Body field request_id in every call that moves money; its length and "+
+			"alphabet are not given.", airwallexPlugin),
+		"G2": guaranteed(Supported, MarkSecondHand, "Intents by merchant_order_id, transfers by request_id; an intent "+
+			"shows the request_id of its last operation.", airwallexClient),
 		"G3": guaranteed(Undocumented, MarkInferred, "No time was found.", airwallexAPI),
 		"G4": guaranteed(Undocumented, MarkSecondHand, "A repeat may be refused with duplicate_request.", airwallexClient),
 		"G5": guaranteed(Undocumented, MarkInferred, "Nothing is said of it.", airwallexAPI),
@@ -48,13 +51,17 @@ func airwallexGuarantees() map[string]*Guarantee {
 
 func airwallexNotes() []string {
 	return []string{
-		"How long a request_id is kept, and what a repeat gets, is not documented: after doubt nothing is sent again; a lookup may find the intent, " +
+		"How long a request_id is kept, and what a repeat gets, is not documented: after doubt nothing is sent again; a " +
+			"lookup may find the intent, " +
 			"else a person decides (review).",
-		"400 also covers failures at Airwallex or behind it: only listed codes are definite. provider_* and duplicate_request are in doubt.",
-		"An app's own merchant_order_id names an order, not a call, and cannot be looked up. Transfers are found by request_id only, which is the key: " +
+		"400 also covers failures at Airwallex or behind it: only listed codes are definite. provider_* and " +
+			"duplicate_request are in doubt.",
+		"An app's own merchant_order_id names an order, not a call, and cannot be looked up. Transfers are found by " +
+			"request_id only, which is the key: " +
 			"no lookup is declared for them.",
 		"Whether an intent that wants a payment method was declined or never confirmed cannot be told from its state.",
-		"The bearer token changes every half hour, so that exactly one account is configured, and the lookup credential is a file that somebody " +
+		"The bearer token changes every half hour, so that exactly one account is configured, and the lookup credential is " +
+			"a file that somebody " +
 			"keeps fresh. The log-in passes without a key.",
 		"Card data goes to pci-api.airwallex.com, a host of its own that is not declared here.",
 	}
@@ -95,7 +102,8 @@ func airwallexTaken() []*AnswerRule {
 }
 
 func airwallexRoutes() []*Route {
-	refund := undo(airwallexKeyed("refunds_create", "pa/refunds/create", airwallexMade([]string{"RECEIVED", "ACCEPTED", "SUCCEEDED", "SETTLED"}, "FAILED")))
+	refund := undo(airwallexKeyed("refunds_create", "pa/refunds/create", airwallexMade([]string{"RECEIVED", "ACCEPTED",
+		"SUCCEEDED", "SETTLED"}, "FAILED")))
 	refund.Payment = paid("/status", []string{"RECEIVED", "ACCEPTED"}, []string{"SUCCEEDED", "SETTLED"}, []string{"FAILED"}, nil)
 	refund.Params = map[string]string{"intent": "body:payment_intent_id", "amount": "body:amount"}
 	capture := airwallexKeyed("payment_intents_capture", "pa/payment_intents/{id}/capture", airwallexMade([]string{"SUCCEEDED"}))
@@ -125,8 +133,10 @@ func airwallexIntent() *Route {
 	r.Params = map[string]string{"amount": "body:amount", "currency": "body:currency"}
 	r.Payment = airwallexPayment()
 	r.Lookup = &Lookup{
-		Kind: KindSearch, Target: "/api/v1/pa/payment_intents?merchant_order_id={reference}", Object: "/api/v1/pa/payment_intents/{object}",
-		Items: "/items", Each: when(present("/id")), ID: "/id", Reference: "/merchant_order_id", Amount: "/amount", Currency: "/currency",
+		Kind: KindSearch, Target: "/api/v1/pa/payment_intents?merchant_order_id={reference}",
+		Object: "/api/v1/pa/payment_intents/{object}",
+		Items:  "/items", Each: when(present("/id")), ID: "/id", Reference: "/merchant_order_id", Amount: "/amount",
+		Currency: "/currency",
 		Cases: []Case{{When: when(is("/status",
 			"REQUIRES_PAYMENT_METHOD", "REQUIRES_CUSTOMER_ACTION", "REQUIRES_CAPTURE", "PENDING", "SUCCEEDED")), Is: CaseDone}},
 		Answer: &FoundAnswer{Status: 201},
@@ -135,14 +145,16 @@ func airwallexIntent() *Route {
 }
 
 func airwallexGet(cases ...Case) *Lookup {
-	return &Lookup{Kind: KindGet, Target: "/api/v1/pa/payment_intents/{id}", ID: "/id", SameAs: "id", Cases: cases, Answer: &FoundAnswer{}}
+	return &Lookup{Kind: KindGet, Target: "/api/v1/pa/payment_intents/{id}", ID: "/id", SameAs: "id", Cases: cases,
+		Answer: &FoundAnswer{}}
 }
 
 func airwallexConfirm() *Route {
 	confirmed := []string{"SUCCEEDED", "REQUIRES_CAPTURE", "PENDING", "REQUIRES_CUSTOMER_ACTION"}
 	r := airwallexKeyed("payment_intents_confirm", "pa/payment_intents/{id}/confirm", airwallexMade(confirmed))
 	r.Params, r.Payment = map[string]string{"id": "path:id"}, airwallexPayment()
-	r.Lookup = airwallexGet(Case{When: when(is("/status", confirmed...)), Is: CaseDone}, Case{When: when(is("/status", "REQUIRES_PAYMENT_METHOD")), Is: CaseBusy})
+	r.Lookup = airwallexGet(Case{When: when(is("/status", confirmed...)), Is: CaseDone}, Case{When: when(is("/status",
+		"REQUIRES_PAYMENT_METHOD")), Is: CaseBusy})
 	return r
 }
 

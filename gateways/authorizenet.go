@@ -40,11 +40,15 @@ func AuthorizeNet() *Gateway {
 
 func authorizenetGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Lacking, MarkDocumented, "Only a duplicate window, of 2 minutes by default and 8 hours at most, over card, expiry, type, amount, purchase "+
+		"G1": guaranteed(Lacking, MarkDocumented, "Only a duplicate window, of 2 minutes by default and 8 hours at most, "+
+			"over card, expiry, type, amount, purchase "+
 			"order, invoice, customer, name and address.", authorizenetWindow),
-		"G2": guaranteed(Partial, MarkSDK, "Lists of unsettled transactions and of batches, matched on the invoice number, and details by transaction id; all by POST.", authorizenetSamples),
-		"G3": guaranteed(Partial, MarkDocumented, "duplicateWindow: 2 minutes by default, 28800 seconds at most.", authorizenetWindow),
-		"G4": guaranteed(Lacking, MarkDocumented, "A refusal with reason 11; with the first transaction's id where a window was sent.", authorizenetWindow),
+		"G2": guaranteed(Partial, MarkSDK, "Lists of unsettled transactions and of batches, matched on the invoice number, "+
+			"and details by transaction id; all by POST.", authorizenetSamples),
+		"G3": guaranteed(Partial, MarkDocumented, "duplicateWindow: 2 minutes by default, 28800 seconds at "+
+			"most.", authorizenetWindow),
+		"G4": guaranteed(Lacking, MarkDocumented, "A refusal with reason 11; with the first transaction's id where a "+
+			"window was sent.", authorizenetWindow),
 		"G5": guaranteed(Lacking, MarkDocumented, "Any other value of a matched field is a new charge.", authorizenetWindow),
 		"G6": guaranteed(Supported, MarkInferred, "Webhooks net.authorize.payment.*, with X-ANET-Signature.", authorizenetPython),
 	}
@@ -53,9 +57,11 @@ func authorizenetGuarantees() map[string]*Guarantee {
 func authorizenetNotes() []string {
 	return []string{
 		"No key, no lookup (every read is a POST): after doubt nothing is sent again; a person decides (review).",
-		"Write the call's key into order.invoiceNumber (at most 20 characters) and send duplicateWindow 28800: that is a weak key for 8 hours, and the " +
+		"Write the call's key into order.invoiceNumber (at most 20 characters) and send duplicateWindow 28800: that is a " +
+			"weak key for 8 hours, and the " +
 			"person who decides finds the transaction by it.",
-		"One address serves charges, refunds, voids and reads: the sidecar cannot tell them apart, takes each for a call that moves money, and asks " +
+		"One address serves charges, refunds, voids and reads: the sidecar cannot tell them apart, takes each for a call " +
+			"that moves money, and asks " +
 			"no Fence-Undo of a refund. An app's reads need a Fence-Key of their own, or go to the gateway directly.",
 		"The credential stands in the body, so that no account is told by it.",
 		"Response code 3 with reason 11 speaks of an earlier transaction: in doubt. refId is only echoed.",
@@ -67,14 +73,16 @@ func authorizenetNotes() []string {
 // invalid field). E00001, a system error, is none of them.
 var (
 	authorizenetMessages = []string{
-		"E00002", "E00003", "E00004", "E00005", "E00006", "E00007", "E00008", "E00010", "E00011", "E00013", "E00014", "E00015", "E00016",
+		"E00002", "E00003", "E00004", "E00005", "E00006", "E00007", "E00008", "E00010", "E00011", "E00013", "E00014", "E00015",
+		"E00016",
 	}
 	authorizenetReasons = []string{"5", "6", "7", "8", "13", "17", "33", "49"}
 )
 
 // authorizenetAnswers reads JSON and XML: the element and where its lists stand differ.
 func authorizenetAnswers() (rules []*AnswerRule) {
-	rules = authorizenetForm("", "/messages/message/0", "/messages/message/1", "/transactionResponse/errors/0", "/transactionResponse/errors/1")
+	rules = authorizenetForm("", "/messages/message/0", "/messages/message/1", "/transactionResponse/errors/0",
+		"/transactionResponse/errors/1")
 	const root = "/createTransactionResponse"
 	rules = append(rules, authorizenetForm(root, root+"/messages/message", "", root+"/transactionResponse/errors/error", "")...)
 	return append(rules, answered("not-executed", "", on("200"), is("/ErrorResponse/messages/resultCode", "Error"),

@@ -36,21 +36,27 @@ func Braintree() *Gateway {
 
 func braintreeGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Body field api_request_key, at most 255 characters, for a limited audience. Without it only duplicate "+
-			"checking: 30 s, same amount, order id and payment method, after a success.", braintreeIdempotent, braintreeDuplicates, braintreePython),
-		"G2": guaranteed(Supported, MarkSDK, "Transaction search by order_id; how soon it shows a transaction is not said.", braintreePython),
+		"G1": guaranteed(Supported, MarkDocumented, "Body field api_request_key, at most 255 characters, for a limited "+
+			"audience. Without it only duplicate "+
+			"checking: 30 s, same amount, order id and payment method, after a "+
+			"success.", braintreeIdempotent, braintreeDuplicates, braintreePython),
+		"G2": guaranteed(Supported, MarkSDK, "Transaction search by order_id; how soon it shows a transaction is not "+
+			"said.", braintreePython),
 		"G3": guaranteed(Supported, MarkDocumented, "30 days for an api_request_key.", braintreeIdempotent),
 		"G4": guaranteed(Partial, MarkSDK, "The same transaction in its present state.", braintreePython, braintreeIdempotent),
 		"G5": guaranteed(Supported, MarkSDK, "422 with validation error 915232.", braintreePython),
-		"G6": guaranteed(Supported, MarkInferred, "Webhooks with bt_signature and bt_payload; the transaction can be read.", braintreePython),
+		"G6": guaranteed(Supported, MarkInferred, "Webhooks with bt_signature and bt_payload; the transaction can be "+
+			"read.", braintreePython),
 	}
 }
 
 func braintreeNotes() []string {
 	return []string{
-		"Declared without a key and without a lookup: XML bodies are not changed, and the search is a POST. After doubt nothing is sent again; " +
+		"Declared without a key and without a lookup: XML bodies are not changed, and the search is a POST: after doubt " +
+			"nothing is sent again; " +
 			"a person decides (review). Write the call's key into order_id, so that the control panel finds it.",
-		"Duplicate checking holds for 30 s, does not wait for a first call in flight, and its refusal (gateway_rejected, reason duplicate) means " +
+		"Duplicate checking holds for 30 s, does not wait for a first call in flight, and its refusal (gateway_rejected, " +
+			"reason duplicate) means " +
 			"that an earlier identical call succeeded: it stays in doubt.",
 		"Validation errors 915232 to 915235 speak of an earlier request with the same api_request_key: in doubt.",
 		"clientMutationId of the GraphQL API is no idempotency key. The GraphQL API has its own host and is not declared here.",
@@ -66,7 +72,8 @@ var braintreeMade = []string{
 
 // braintreeRejections are the SDK's reasons of gateway_rejected but for duplicate; a new one is in doubt.
 var braintreeRejections = []string{
-	"application_incomplete", "avs", "avs_and_cvv", "cvv", "excessive_retry", "fraud", "risk_threshold", "three_d_secure", "token_issuance",
+	"application_incomplete", "avs", "avs_and_cvv", "cvv", "excessive_retry", "fraud", "risk_threshold", "three_d_secure",
+	"token_issuance",
 }
 
 // braintreeDoubts are validation errors that speak of an earlier request: another one under the key, in flight, failed, server error.
@@ -110,7 +117,8 @@ func braintreeValidation() (rules []*AnswerRule) {
 func braintreePayment() *Payment {
 	return paid("/transaction/status", []string{"authorizing", "authorized"},
 		[]string{"submitted_for_settlement", "settling", "settled", "settlement_pending", "settlement_confirmed"},
-		[]string{"processor_declined", "gateway_rejected", "failed", "authorization_expired", "settlement_declined"}, []string{"voided"})
+		[]string{"processor_declined", "gateway_rejected", "failed", "authorization_expired", "settlement_declined"},
+		[]string{"voided"})
 }
 
 func braintreeRoutes() []*Route {

@@ -72,6 +72,13 @@ func (g *Gateway) Describe() Description {
 		Family: familyWords[g.Family], Retention: brief(g.KeyRetention), Settle: brief(g.SettleAfter), Attempt: brief(g.AttemptTimeout),
 		Unknown: g.UnknownStatus, Credential: g.credentialWords(), Webhook: g.Webhook.words(), Notes: g.Notes,
 	}
+	byRoute := slices.ContainsFunc(g.Routes, func(r *Route) bool { return g.reference(r) != nil })
+	if d.Reference == "" && byRoute {
+		d.Reference = "see the routes"
+	}
+	if d.Key == "" && slices.ContainsFunc(g.Routes, func(r *Route) bool { return g.key(r) != nil }) {
+		d.Key = "see the routes"
+	}
 	for _, n := range GuaranteeNames {
 		v := g.Guarantee(n.Name)
 		d.Guarantees = append(d.Guarantees, DescribedGuarantee{Name: n.Name, Asks: n.Asks, Guarantee: v})

@@ -3,4 +3,6 @@
 //
 // A gateway is one Gateway value, built in or read from a YAML file of the same struct. Nothing here opens a connection:
 // a lookup gets its answers from the caller's Asker. What no rule lists is unknown, never a guess.
+//
+//go:generate go run ../cmd/fence-sidecar gateway docs --out ../docs/gateways.md
 package gateways

@@ -62,7 +62,7 @@ func (q *query) called(c Case) bool {
 
 // found checks amount and currency of a match that is done or failed.
 func (q *query) found(c Case, it item) claims.Finding {
-	if q.f.Lookup[appReference] != "" {
+	if q.f.Lookup[appReference] != "" && !q.byID {
 		return cannotTell("the reference is the app's own, and not declared unique")
 	}
 	if f, ok := q.compare(it); !ok {
@@ -140,6 +140,9 @@ func (q *query) answer(it item) *claims.Answer {
 	raw, ok := rawAt(it.raw, d.At)
 	if !ok {
 		return nil
+	}
+	if d.Wrap != "" {
+		raw = slices.Concat([]byte("{"+quoteJSON(d.Wrap)+":"), raw, []byte("}"))
 	}
 	return &claims.Answer{
 		Status: d.Status,

@@ -345,6 +345,7 @@ type Pages struct {
 // FoundAnswer is the answer that a lookup makes.
 type FoundAnswer struct {
 	At          string `yaml:"at"`          // pointer into the item; "": the item
+	Wrap        string `yaml:"wrap"`        // member that the item becomes in the answer's body; "": it is the body
 	Status      int    `yaml:"status"`      // default 200
 	ContentType string `yaml:"contentType"` // default application/json
 }

@@ -28,8 +28,8 @@ func GoCardless() *Gateway {
 		Webhook:        goCardlessWebhook(),
 		Checks:         goCardlessChecks(),
 		UnknownStatus:  409, // the Go SDK resends on 429 and on every status from 500
-		// The type is the one that promises nothing: InvalidStateError would read as "was not created". Ruby, PHP and Java resend
-		// on it, with the same headers, so that the same call is asked for again. PHP reads code, Python and PHP read errors.
+		// The type is the one that promises nothing: InvalidStateError would read as "was not created". Ruby resends on it, with
+		// the same headers, so that the same call is asked for again. PHP reads code and errors, Python a type and errors.
 		Error: ErrorShape{Members: map[string]any{"error": map[string]any{
 			"type": "gocardless", "code": 409, "message": "{detail}",
 			"errors": []any{map[string]any{"reason": "fence_{slug}", "message": "{detail}"}},
@@ -47,7 +47,7 @@ const (
 	goCardlessKeysPage = "https://gocardless.com/blog/idempotency-keys"
 	goCardlessGo       = "https://github.com/gocardless/gocardless-pro-go"
 	goCardlessPython   = "https://github.com/gocardless/gocardless-pro-python"
-	goCardlessEvents   = "https://developer.gocardless.com/api-reference/#appendix-webhooks"
+	goCardlessEvents   = "https://developer.gocardless.com/partners/webhooks-for-partners"
 )
 
 func goCardlessGuarantees() map[string]*Guarantee {
@@ -83,12 +83,10 @@ func goCardlessNotes() []string {
 		"A payment that failed may be tried again by GoCardless, and one that was confirmed or paid out may fail later: " +
 			"failed is not final. charged_back and late_failure_settled are reversed; that a chargeback was cancelled " +
 			"afterwards is not taken back here.",
-		"What a lookup finds of a creation stands without its envelope, so that no answer is made of it: the app is told " +
-			"that the call succeeded and that its answer is gone, and reads the resource.",
 		"Creating customers, mandates and the like takes a key, but is not looked up: a repeat that names the first " +
 			"object is settled by a person.",
-		"The Go SDK resends on 429 and from 500 on, and perhaps with an empty body; Ruby, PHP and Java on errors of type " +
-			"gocardless; Python on timeouts and answers that are no JSON; Node never. All with the same key.",
+		"The Go SDK resends on 429 and from 500 on, and perhaps with an empty body; Ruby on errors of type gocardless; " +
+			"Python on timeouts and answers that are no JSON; Node never. All with the same key.",
 		"There is one host for tests: extend this gateway with baseURL https://api-sandbox.gocardless.com and that host.",
 	}
 }

@@ -103,7 +103,8 @@ func goCardlessCreate(resource string, params map[string]string, states []goCard
 			Is: when(Condition{At: "/meta/cursors"}), Items: "/" + resource, ID: "/id",
 			Each:      when(Condition{At: "/id"}, Condition{At: "/status"}, absent("/error")),
 			Reference: "/metadata/fence_ref", Currency: "/currency", Same: map[string]string{},
-			Pages: &Pages{Next: "/meta/cursors/after", Param: "after", Max: 100},
+			Pages:  &Pages{Next: "/meta/cursors/after", Param: "after", Max: 100},
+			Answer: &FoundAnswer{Status: 201, Wrap: resource},
 		},
 	}
 	for name, field := range params {

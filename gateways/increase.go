@@ -35,7 +35,8 @@ func Increase() *Gateway {
 func increaseGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
 		"G1": guaranteed(Supported, MarkDocumented, "Header Idempotency-Key on POST, at most 200 characters.", increaseKeysPage),
-		"G2": guaranteed(Supported, MarkDocumented, "Lists take a filter idempotency_key; how soon they show an object is not said.", increaseKeysPage, increaseGo),
+		"G2": guaranteed(Supported, MarkDocumented, "Lists take a filter idempotency_key; how soon they show an object is "+
+			"not said.", increaseKeysPage, increaseGo),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given; the object keeps its key.", increaseKeysPage),
 		"G4": guaranteed(Supported, MarkDocumented, "The object, with Idempotent-Replayed: true.", increaseKeysPage),
 		"G5": guaranteed(Supported, MarkDocumented, "409 idempotency_key_already_used_error with resource_id.", increaseKeysPage),
@@ -45,7 +46,8 @@ func increaseGuarantees() map[string]*Guarantee {
 
 func increaseNotes() []string {
 	return []string{
-		"How long keys are kept is not documented, and a lookup cannot ask by key yet: after doubt nothing is sent again; a person decides (review). " +
+		"How long keys are kept is not documented, and a lookup cannot ask by key yet: after doubt nothing is sent again; " +
+			"a person decides (review). " +
 			"GET /<kind>?idempotency_key=<gateway key> shows the object.",
 		"409 idempotency_key_already_used_error names the object that the key has made: in doubt until that was read.",
 		"A transfer that waits for approval was made: its money is pending.",
@@ -55,10 +57,12 @@ func increaseNotes() []string {
 
 func increaseAnswers() []*AnswerRule {
 	return []*AnswerRule{
-		{Status: on("409"), When: when(is("/type", "idempotency_key_already_used_error")), Outcome: "unknown", Points: "/resource_id"},
+		{Status: on("409"), When: when(is("/type", "idempotency_key_already_used_error")), Outcome: "unknown",
+			Points: "/resource_id"},
 		answered("not-executed", "", on("400"), is("/type", "invalid_parameters_error", "malformed_request_error")),
 		answered("not-executed", "", on("401"), is("/type", "invalid_api_key_error")),
-		answered("not-executed", "", on("403"), is("/type", "insufficient_permissions_error", "environment_mismatch_error", "private_feature_error")),
+		answered("not-executed", "", on("403"), is("/type", "insufficient_permissions_error", "environment_mismatch_error",
+			"private_feature_error")),
 		answered("not-executed", "", on("404"), is("/type", "object_not_found_error", "api_method_not_found_error")),
 		answered("not-executed", "", on("429"), is("/type", "rate_limited_error")),
 	}
@@ -79,12 +83,18 @@ func increaseRoutes() []*Route {
 		states increaseStates
 	}{
 		{"account_transfer", increaseStates{increaseWaiting(), []string{"complete"}, []string{"canceled"}, nil}},
-		{"ach_transfer", increaseStates{increaseWaiting("pending_transfer_session_confirmation", "pending_submission", "submitted"), nil, gone, []string{"returned"}}},
-		{"wire_transfer", increaseStates{increaseWaiting("pending_creating", "submitted"), []string{"complete"}, gone, []string{"reversed"}}},
-		{"check_transfer", increaseStates{increaseWaiting("pending_submission", "pending_mailing", "mailed"), []string{"deposited"}, append(gone, "stopped"), []string{"returned"}}},
-		{"real_time_payments_transfer", increaseStates{increaseWaiting("pending_submission", "submitted"), []string{"complete"}, gone, nil}},
-		{"fednow_transfer", increaseStates{increaseWaiting("pending_submitting", "pending_response"), []string{"complete"}, append(gone, "reviewing_rejected"), nil}},
-		{"card_push_transfer", increaseStates{increaseWaiting("pending_submission", "submitted"), []string{"complete"}, append(gone, "declined"), nil}},
+		{"ach_transfer", increaseStates{increaseWaiting("pending_transfer_session_confirmation", "pending_submission",
+			"submitted"), nil, gone, []string{"returned"}}},
+		{"wire_transfer", increaseStates{increaseWaiting("pending_creating", "submitted"), []string{"complete"}, gone,
+			[]string{"reversed"}}},
+		{"check_transfer", increaseStates{increaseWaiting("pending_submission", "pending_mailing", "mailed"),
+			[]string{"deposited"}, append(gone, "stopped"), []string{"returned"}}},
+		{"real_time_payments_transfer", increaseStates{increaseWaiting("pending_submission", "submitted"), []string{"complete"},
+			gone, nil}},
+		{"fednow_transfer", increaseStates{increaseWaiting("pending_submitting", "pending_response"), []string{"complete"},
+			append(gone, "reviewing_rejected"), nil}},
+		{"card_push_transfer", increaseStates{increaseWaiting("pending_submission", "submitted"), []string{"complete"},
+			append(gone, "declined"), nil}},
 		{"swift_transfer", increaseStates{increaseWaiting("pending_initiating", "initiated"), nil, gone, []string{"returned"}}},
 	}
 	var routes []*Route
@@ -94,7 +104,8 @@ func increaseRoutes() []*Route {
 	return append(routes,
 		increaseBack("check_transfers_stop", "/check_transfers/{id}/stop_payment", "check_transfer", "stopped"),
 		increaseBack("inbound_wire_transfers_reverse", "/inbound_wire_transfers/{id}/reverse", "inbound_wire_transfer", "reversed"),
-		increaseBack("inbound_ach_transfers_return", "/inbound_ach_transfers/{id}/transfer_return", "inbound_ach_transfer", "returned"),
+		increaseBack("inbound_ach_transfers_return", "/inbound_ach_transfers/{id}/transfer_return", "inbound_ach_transfer",
+			"returned"),
 		&Route{Name: "post", Method: "POST", Path: "/**", NoReference: true, Answers: []*AnswerRule{stateless("/title")}},
 		elsewhere(stateless("/title")),
 	)
@@ -106,8 +117,9 @@ func increaseTransfer(kind string, s increaseStates) []*Route {
 	path, pay := "/"+kind+"s", paid("/status", s.pending, s.done, s.failed, s.reversed)
 	good := append(append([]string{}, s.pending...), s.done...)
 	create := &Route{
-		Name: kind + "s_create", Method: "POST", Path: path, NoReference: true, Object: "/id", Payment: pay, Answers: increaseMade(kind, good...),
-		Params: map[string]string{"amount": "body:amount"},
+		Name: kind + "s_create", Method: "POST", Path: path, NoReference: true, Object: "/id", Payment: pay,
+		Answers: increaseMade(kind, good...),
+		Params:  map[string]string{"amount": "body:amount"},
 	}
 	approve := &Route{
 		Name: kind + "s_approve", Method: "POST", Path: path + "/{id}/approve", NoReference: true, Object: "/id", Payment: pay,

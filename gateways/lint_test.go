@@ -139,8 +139,8 @@ webhook: {references: [/ref], cases: [{outcome: succeeded}]}
 func TestAfterDoubt(t *testing.T) {
 	g := stripe(t)
 	for route, want := range map[string]string{
-		"payment_intents_create": "listed; 2 misses prove absence; the app's repeat asks within 24h0m0s",
-		"post":                   "the app's repeat asks within 24h0m0s",
+		"payment_intents_create": "listed; 2 misses prove absence; the app's repeat asks within 24h",
+		"post":                   "the app's repeat asks within 24h",
 		"other":                  "never resent; a notice or a person decides",
 	} {
 		if got := g.AfterDoubt(g.route(route)); got != want {

@@ -100,7 +100,7 @@ func (g *Gateway) AfterDoubt(r *Route) string {
 		}
 	}
 	if r.Probe {
-		parts = append(parts, "the app's repeat asks within "+retention.String())
+		parts = append(parts, "the app's repeat asks within "+brief(retention))
 	}
 	switch {
 	case rules.NoWay:

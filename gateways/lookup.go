@@ -116,6 +116,7 @@ func WithObject(f claims.Facts, id string) claims.Facts {
 
 // object reads the object whose id is known. That it is not there says nothing: the gateway has named it.
 func (q *query) object(ctx context.Context) (claims.Finding, error) {
+	q.byID = true
 	raw, doc, missing, why, err := q.fetch(ctx, braces.ReplaceAllStringFunc(q.l.Object, func(m string) string {
 		if v := q.value(m[1 : len(m)-1]); v != "" {
 			return url.PathEscape(v)
@@ -142,8 +143,8 @@ func (q *query) object(ctx context.Context) (claims.Finding, error) {
 	case q.l.Kind != KindGet && !allHold(q.l.Each, it.doc):
 		return cannotTell("the found item is not of the declared form"), nil
 	}
-	ours := q.l.Reference != "" && text(it.doc, q.l.Reference) == q.f.Reference
-	if q.l.Kind != KindGet && !ours {
+	ours := q.l.Reference != "" && q.f.Reference != "" && text(it.doc, q.l.Reference) == q.f.Reference
+	if q.l.Kind != KindGet && q.f.Reference != "" && !ours {
 		return claims.Finding{Kind: claims.Contradiction, Reason: "the gateway names an object that does not carry the call's reference"}, nil
 	}
 	hit := q.read(it, ours, q.l.Reference != "" && text(it.doc, q.l.Reference) == "")
@@ -167,6 +168,7 @@ type query struct {
 	asked claims.Now
 	begun time.Time
 	ask   Asker
+	byID  bool // the object is read whose id the gateway has named
 	done  bool // the call is known to have succeeded
 	most  int  // pages that are read; 0: what the lookup declares
 }

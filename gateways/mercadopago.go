@@ -39,24 +39,32 @@ func MercadoPago() *Gateway {
 
 func mercadopagoGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Header X-Idempotency-Key, at most 128 characters, required on payments, refunds and orders.", mercadopagoNews, mercadopagoErrors),
-		"G2": guaranteed(Supported, MarkDocumented, "GET /v1/payments/search by external_reference; how soon it shows a payment is not said.", mercadopagoGo),
+		"G1": guaranteed(Supported, MarkDocumented, "Header X-Idempotency-Key, at most 128 characters, required on "+
+			"payments, refunds and orders.", mercadopagoNews, mercadopagoErrors),
+		"G2": guaranteed(Supported, MarkDocumented, "GET /v1/payments/search by external_reference; how soon it shows a "+
+			"payment is not said.", mercadopagoGo),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given.", mercadopagoErrors),
-		"G4": guaranteed(Supported, MarkDocumented, "Payments: the payment that exists is returned. Orders may answer 409.", mercadopagoNews, mercadopagoErrors),
-		"G5": guaranteed(Partial, MarkDocumented, "Orders: 409 idempotency_key_already_used. Payments: a conflict answer whose code is not known.", mercadopagoErrors),
-		"G6": guaranteed(Supported, MarkSDK, "Webhooks payment, order, merchant_order with the id only, signed over id, request id and time.", mercadopagoGo),
+		"G4": guaranteed(Supported, MarkDocumented, "Payments: the payment that exists is returned. Orders may answer "+
+			"409.", mercadopagoNews, mercadopagoErrors),
+		"G5": guaranteed(Partial, MarkDocumented, "Orders: 409 idempotency_key_already_used. Payments: a conflict answer "+
+			"whose code is not known.", mercadopagoErrors),
+		"G6": guaranteed(Supported, MarkSDK, "Webhooks payment, order, merchant_order with the id only, signed over id, "+
+			"request id and time.", mercadopagoGo),
 	}
 }
 
 func mercadopagoNotes() []string {
 	return []string{
-		"How long keys are kept is not documented: after doubt nothing is sent again; a search may find the payment, else a person decides (review).",
-		"The page on errors advises a new key after 409 idempotency_key_already_used and after 500 idempotency_validation_failed. Both are in doubt: " +
+		"How long keys are kept is not documented: after doubt nothing is sent again; a search may find the payment, else " +
+			"a person decides (review).",
+		"The page on errors advises a new key after 409 idempotency_key_already_used and after 500 " +
+			"idempotency_validation_failed. Both are in doubt: " +
 			"a new key may charge twice.",
 		"A payment is answered 201 also when it was rejected; an order that failed is answered 402.",
 		"An app's own external_reference names an order, not a call, and cannot be looked up; what the sidecar writes there can.",
 		"PUT on a payment captures or cancels by its body: it takes no key, and is no undo route although it can cancel.",
-		"Go, Node, Python and Java SDKs have the host in a constant: an HTTP client that rewrites it is needed. They resend on 429 and 5xx with one key.",
+		"Go, Node, Python and Java SDKs have the host in a constant: an HTTP client that rewrites it is needed. They " +
+			"resend on 429 and 5xx with one key.",
 	}
 }
 
@@ -81,19 +89,22 @@ func mercadopagoMade(good ...string) []*AnswerRule {
 }
 
 func mercadopagoPayment() *Payment {
-	return paid("/status", []string{"authorized", "pending", "in_process", "in_mediation"}, []string{"approved"}, []string{"rejected"},
+	return paid("/status", []string{"authorized", "pending", "in_process", "in_mediation"}, []string{"approved"},
+		[]string{"rejected"},
 		[]string{"cancelled", "refunded", "charged_back"})
 }
 
 func mercadopagoRoutes() []*Route {
 	refund := &Route{
-		Name: "refunds_create", Method: "POST", Path: "/v1/payments/{id}/refunds", Effect: EffectUndo, NoReference: true, Object: "/id",
+		Name: "refunds_create", Method: "POST", Path: "/v1/payments/{id}/refunds", Effect: EffectUndo, NoReference: true,
+		Object:  "/id",
 		Params:  map[string]string{"id": "path:id", "amount": "body:amount"},
 		Answers: mercadopagoMade("approved", "in_process", "pending"),
 		Payment: paid("/status", []string{"in_process", "pending"}, []string{"approved"}, []string{"rejected"}, nil),
 	}
 	advanced := unkeyed("advanced_payments_create", "POST", "/v1/advanced_payments")
-	advanced.Answers, advanced.Payment, advanced.Object = mercadopagoMade("approved", "authorized", "pending", "in_process"), mercadopagoPayment(), "/id"
+	advanced.Answers, advanced.Payment, advanced.Object = mercadopagoMade("approved", "authorized", "pending", "in_process"),
+		mercadopagoPayment(), "/id"
 	cancel := undo(mercadopagoOrder("orders_cancel", "/v1/orders/{id}/cancel", "canceled"))
 	cancel.Payment = paid("/status", nil, []string{"canceled"}, nil, nil)
 	repay := undo(mercadopagoOrder("orders_refund", "/v1/orders/{id}/refund", "refunded"))
@@ -116,8 +127,9 @@ func mercadopagoCreate() *Route {
 		Answers:   mercadopagoMade("approved", "authorized", "pending", "in_process"),
 		Payment:   mercadopagoPayment(),
 		Lookup: &Lookup{
-			Kind: KindSearch, Target: "/v1/payments/search?external_reference={reference}&sort=date_created&criteria=desc", Object: "/v1/payments/{object}",
-			Items: "/results", Each: when(present("/id")), ID: "/id", Reference: "/external_reference", Amount: "/transaction_amount",
+			Kind: KindSearch, Target: "/v1/payments/search?external_reference={reference}&sort=date_created&criteria=desc",
+			Object: "/v1/payments/{object}",
+			Items:  "/results", Each: when(present("/id")), ID: "/id", Reference: "/external_reference", Amount: "/transaction_amount",
 			Cases: []Case{
 				{When: when(is("/status", "approved", "authorized", "pending", "in_process", "in_mediation")), Is: CaseDone},
 				{When: when(is("/status", "rejected")), Is: CaseFailed},
@@ -131,7 +143,8 @@ func mercadopagoCreate() *Route {
 func mercadopagoUpdate() *Route {
 	r := unkeyed("payments_update", "PUT", "/v1/payments/{id}")
 	r.Object, r.Payment = "/id", mercadopagoPayment()
-	r.Params = map[string]string{"id": "path:id", "status": "body:status", "capture": "body:capture", "amount": "body:transaction_amount"}
+	r.Params = map[string]string{"id": "path:id", "status": "body:status", "capture": "body:capture",
+		"amount": "body:transaction_amount"}
 	r.Answers = []*AnswerRule{
 		answered("succeeded", "", on("2xx"), present("/id"), is("/status", "approved")),
 		answered("succeeded", "reversed", on("2xx"), present("/id"), is("/status", "cancelled")),
@@ -159,14 +172,16 @@ func mercadopagoOrder(name, path string, good ...string) *Route {
 		Name: name, Method: "POST", Path: path, NoReference: true, Object: "/id",
 		Answers: append([]*AnswerRule{answered("declined", "", on("402"), is("/errors/0/code", "failed"), absent("/errors/1"))},
 			answered("succeeded", "", on("2xx"), present("/id"), is("/status", good...)), answered("unknown", "", on("2xx"))),
-		Payment: paid("/status", []string{"action_required"}, []string{"processed"}, []string{"failed"}, []string{"canceled", "refunded"}),
+		Payment: paid("/status", []string{"action_required"}, []string{"processed"}, []string{"failed"}, []string{"canceled",
+			"refunded"}),
 	}
 	if path == "/v1/orders" {
 		return r
 	}
 	r.Params = map[string]string{"id": "path:id"}
 	r.Lookup = &Lookup{
-		Kind: KindGet, Target: "/v1/orders/{id}", ID: "/id", SameAs: "id", Cases: []Case{{When: when(is("/status", good...)), Is: CaseDone}},
+		Kind: KindGet, Target: "/v1/orders/{id}", ID: "/id", SameAs: "id", Cases: []Case{{When: when(is("/status", good...)),
+			Is: CaseDone}},
 		Answer: &FoundAnswer{},
 	}
 	return r

@@ -1,6 +1,9 @@
 package gateways
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 const (
 	mollieKeysPage = "https://docs.mollie.com/reference/api-idempotency"
@@ -40,23 +43,31 @@ func Mollie() *Gateway {
 
 func mollieGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Header Idempotency-Key on POST; PATCH and DELETE are said to pass it over.", mollieKeysPage, mollieSpec),
-		"G2": guaranteed(Partial, MarkDocumented, "Lists, newest first, matched on metadata; no filter on a reference.", mollieKeysPage, mollieSpec),
+		"G1": guaranteed(Supported, MarkDocumented, "Header Idempotency-Key on POST; PATCH and DELETE are said to pass it "+
+			"over.", mollieKeysPage, mollieSpec),
+		"G2": guaranteed(Partial, MarkDocumented, "Lists, newest first, matched on metadata; no filter on a "+
+			"reference.", mollieKeysPage, mollieSpec),
 		"G3": guaranteed(Supported, MarkSecondHand, "One hour, the shortest of all.", mollieNote),
-		"G4": guaranteed(Supported, MarkSecondHand, "The cached answer with Idempotent-Replayed: true; 409 while the first is in flight.", mollieKeysPage, mollieNote),
+		"G4": guaranteed(Supported, MarkSecondHand, "The cached answer with Idempotent-Replayed: true; 409 while the first "+
+			"is in flight.", mollieKeysPage, mollieNote),
 		"G5": guaranteed(Supported, MarkSecondHand, "400 where the parameters differ.", mollieNote),
-		"G6": guaranteed(Supported, MarkDocumented, "A form with the id, unsigned, to the payment's webhookUrl; newer events are signed.", mollieSpec, molliePHP),
+		"G6": guaranteed(Supported, MarkDocumented, "A form with the id, unsigned, to the payment's webhookUrl; newer "+
+			"events are signed.", mollieSpec, molliePHP),
 	}
 }
 
 func mollieNotes() []string {
 	return []string{
-		"A key is kept for an hour only, by second-hand notes: after doubt nothing is sent again; a lookup may find the object by metadata, else a " +
+		"A key is kept for an hour only, by second-hand notes: after doubt nothing is sent again; a lookup may find the " +
+			"object by metadata, else a " +
 			"person decides (review) when the hour has passed.",
 		"Lists have no filter: the newest 250 are read, and a miss proves nothing.",
-		"metadata.fence_ref is the sidecar's own; metadata that is a text or a list does not take it, and the payment cannot then be looked up.",
-		"A hosted payment that is made twice is harmless; recurring payments, subscriptions and part refunds charge or pay twice.",
-		"409 on a refund means an identical refund a moment ago; 503 on a payment means that the method's supplier did not answer: both in doubt.",
+		"metadata.fence_ref is the sidecar's own; metadata that is a text or a list does not take it, and the payment " +
+			"cannot then be looked up.",
+		"A hosted payment that is made twice is harmless; recurring payments, subscriptions and part refunds charge or pay " +
+			"twice.",
+		"409 on a refund means an identical refund a moment ago; 503 on a payment means that the method's supplier did not " +
+			"answer: both in doubt.",
 		"The official SDKs add a random key to each request and resend on 5xx; the sidecar's own key replaces theirs.",
 	}
 }
@@ -83,7 +94,8 @@ func mollieReference() *RefPlace {
 func mollieRoutes() []*Route {
 	return []*Route{
 		molliePayment("payments_create", "/v2/payments", nil),
-		molliePayment("customer_payments_create", "/v2/customers/{customer}/payments", map[string]string{"customer": "path:customer"}),
+		molliePayment("customer_payments_create", "/v2/customers/{customer}/payments",
+			map[string]string{"customer": "path:customer"}),
 		mollieKeyed("subscriptions_create", "/v2/customers/{customer}/subscriptions"),
 		mollieKeyed("captures_create", "/v2/payments/{id}/captures", mollieMade("capture", "pending", "succeeded")...),
 		mollieRefund(),
@@ -92,7 +104,8 @@ func mollieRoutes() []*Route {
 		mollieCancel(),
 		mollieKeyed("balance_transfers_create", "/v2/connect/balance-transfers"),
 		mollieKeyed("payouts_create", "/v2/payouts", mollieMade("payout", "requested", "completed")...),
-		{Name: "business_transfers_create", Method: "POST", Path: "/v2/business-accounts/transfers", Signed: true}, // X-Client-Signature
+		{Name: "business_transfers_create", Method: "POST", Path: "/v2/business-accounts/transfers", Signed: true},
+		// X-Client-Signature
 		{Name: "post", Method: "POST", Path: "/v2/**", Answers: []*AnswerRule{stateless("/title")}},
 		elsewhere(stateless("/title")),
 	}
@@ -108,22 +121,22 @@ func molliePayment(name, path string, params map[string]string) *Route {
 		Name: name, Method: "POST", Path: path, Reference: mollieReference(), Object: "/id",
 		Params:  map[string]string{"amount": "body:amount.value", "currency": "body:amount.currency"},
 		Answers: mollieMade("payment", "paid", "authorized", "open", "pending"),
-		Payment: paid("/status", []string{"authorized", "open", "pending"}, []string{"paid"}, []string{"failed", "expired"}, []string{"canceled"}),
+		Payment: paid("/status", []string{"authorized", "open", "pending"}, []string{"paid"}, []string{"failed", "expired"},
+			[]string{"canceled"}),
 		Lookup: mollieList(path+"?limit=250", "payments", "/v2/payments/{object}", []Case{
 			{When: when(is("/status", "paid", "authorized", "open", "pending")), Is: CaseDone},
 			{When: when(is("/status", "failed")), Is: CaseFailed},
 		}),
 	}
-	for name, source := range params {
-		r.Params[name] = source
-	}
+	maps.Copy(r.Params, params)
 	return r
 }
 
 // mollieList reads the newest page; a miss proves nothing.
 func mollieList(target, items, object string, cases []Case) *Lookup {
 	return &Lookup{
-		Kind: KindSearch, Target: target, Object: object, Items: "/_embedded/" + items, Each: when(present("/id"), present("/resource")), ID: "/id",
+		Kind: KindSearch, Target: target, Object: object, Items: "/_embedded/" + items, Each: when(present("/id"),
+			present("/resource")), ID: "/id",
 		Reference: "/metadata/fence_ref", Amount: "/amount/value", Currency: "/amount/currency", Cases: cases,
 		Answer: &FoundAnswer{Status: 201, ContentType: "application/hal+json"},
 	}
@@ -131,10 +144,12 @@ func mollieList(target, items, object string, cases []Case) *Lookup {
 
 func mollieRefund() *Route {
 	return &Route{
-		Name: "refunds_create", Method: "POST", Path: "/v2/payments/{id}/refunds", Effect: EffectUndo, Reference: mollieReference(), Object: "/id",
+		Name: "refunds_create", Method: "POST", Path: "/v2/payments/{id}/refunds", Effect: EffectUndo,
+		Reference: mollieReference(), Object: "/id",
 		Params:  map[string]string{"id": "path:id", "amount": "body:amount.value", "currency": "body:amount.currency"},
 		Answers: mollieMade("refund", "queued", "pending", "processing", "refunded"),
-		Payment: paid("/status", []string{"queued", "pending", "processing"}, []string{"refunded"}, []string{"failed"}, []string{"canceled"}),
+		Payment: paid("/status", []string{"queued", "pending", "processing"}, []string{"refunded"}, []string{"failed"},
+			[]string{"canceled"}),
 		Lookup: mollieList("/v2/payments/{id}/refunds?limit=250", "refunds", "", []Case{
 			{When: when(is("/status", "queued", "pending", "processing", "refunded")), Is: CaseDone},
 			{When: when(is("/status", "failed")), Is: CaseFailed},

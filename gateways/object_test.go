@@ -191,3 +191,18 @@ func TestAskPaymentNamed(t *testing.T) {
 		}
 	}
 }
+
+// A reference that the app chose names other calls too, perhaps; an object that the gateway named is this call's.
+func TestAskNamedOfTheApps(t *testing.T) {
+	const pi = "payment_intents_create"
+	f := facts(pi, appReference, "app")
+	paid := intent("pi_1", "REF", "succeeded", "")
+	s := &script{t: t, pages: []string{list(false, paid)}, date: later}
+	if got, err := stripe(t).AskAt(t.Context(), f, begun, asked, s.ask); err != nil || got.Kind != claims.CouldNotTell {
+		t.Errorf("by reference: %v, %v", got.Kind, err)
+	}
+	s = &script{t: t, pages: []string{paid}, date: later}
+	if got, err := stripe(t).AskAt(t.Context(), WithObject(f, "pi_1"), begun, asked, s.ask); err != nil || got.Kind != claims.FoundDone {
+		t.Errorf("by id: %v (%s), %v", got.Kind, got.Reason, err)
+	}
+}

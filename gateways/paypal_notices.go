@@ -5,8 +5,8 @@ import "time"
 func paypalGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
 		"G1": {Level: Supported, Mark: MarkDocumented, Source: []string{paypalSpecs, paypalIdempotency},
-			Says: "Header PayPal-Request-Id: up to 108 characters on orders, 1000 on payouts, no length stated on payments; none on a void. " +
-				"Unique per request and per type of call."},
+			Says: "Header PayPal-Request-Id: up to 108 characters on orders, 1000 on payouts, no length stated on payments; none on a " +
+				"void. Unique per request and per type of call."},
 		"G2": {Level: Partial, Mark: MarkDocumented, Source: []string{paypalSpecs},
 			Says: "By PayPal's own ids only. The transaction report lags up to 3 hours. A repeated sender_batch_id is refused with " +
 				"a link to the first payout."},

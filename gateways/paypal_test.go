@@ -19,24 +19,24 @@ func paypal(t *testing.T) *Gateway {
 }
 
 func paypalErrorText(name, issues string) string {
-	details := ""
+	var details []string
 	for issue := range strings.FieldsSeq(issues) {
-		details += `,{"issue":"` + issue + `"}`
+		details = append(details, `{"issue":"`+issue+`"}`)
 	}
-	return `{"name":"` + name + `","message":"m","debug_id":"d","details":[` + strings.TrimPrefix(details, ",") + `]}`
+	return `{"name":"` + name + `","message":"m","debug_id":"d","details":[` + strings.Join(details, ",") + `]}`
 }
 
-func paypalOrder(status, payments string) string {
+func paypalOrder(status, inside string) string {
 	return `{"id":"O1","status":"` + status + `","purchase_units":[{"amount":{"currency_code":"USD","value":"10.00"},` +
-		`"payments":{` + payments + `}}]}`
+		`"payments":{` + inside + `}}]}`
 }
 
-func payments(kind, status string, more ...string) string {
+func paypalPayments(kind, status string, more ...string) string {
 	list := `{"id":"P1","status":"` + status + `","amount":{"currency_code":"USD","value":"10.00"}}`
 	return `"` + kind + `":[` + strings.Join(append([]string{list}, more...), ",") + `]`
 }
 
-func batch(status string, items ...string) string {
+func paypalBatch(status string, items ...string) string {
 	for i := range items {
 		items[i] = `{"transaction_status":"` + items[i] + `"}`
 	}
@@ -65,24 +65,24 @@ func TestClassifyPayPal(t *testing.T) {
 		{create, 201, `{"id":"O1","status":"COMPLETED"}`, yes("pending", "O1")},
 		{create, 201, `{"status":"CREATED"}`, unknown},
 		{create, 201, `{"id":"O1","status":"NEW"}`, unknown},
-		{create, 201, paypalOrder("COMPLETED", payments("captures", "COMPLETED")), yes("done", "O1")},
-		{create, 201, paypalOrder("COMPLETED", payments("captures", "DECLINED")), no},
-		{create, 201, paypalOrder("COMPLETED", payments("authorizations", "CREATED")), yes("pending", "O1")},
-		{create, 201, paypalOrder("COMPLETED", payments("authorizations", "DENIED")), no},
-		{create, 200, paypalOrder("COMPLETED", payments("authorizations", "CAPTURED")+","+payments("captures", "DECLINED")),
+		{create, 201, paypalOrder("COMPLETED", paypalPayments("captures", "COMPLETED")), yes("done", "O1")},
+		{create, 201, paypalOrder("COMPLETED", paypalPayments("captures", "DECLINED")), no},
+		{create, 201, paypalOrder("COMPLETED", paypalPayments("authorizations", "CREATED")), yes("pending", "O1")},
+		{create, 201, paypalOrder("COMPLETED", paypalPayments("authorizations", "DENIED")), no},
+		{create, 200, paypalOrder("COMPLETED", paypalPayments("authorizations", "CAPTURED")+","+paypalPayments("captures", "DECLINED")),
 			yes("done", "O1")},
-		{capture, 201, paypalOrder("COMPLETED", payments("captures", "PENDING")), yes("pending", "O1")},
-		{capture, 200, paypalOrder("COMPLETED", payments("captures", "REFUNDED")), yes("reversed", "O1")},
-		{capture, 200, paypalOrder("COMPLETED", payments("captures", "PARTIALLY_REFUNDED")), yes("done", "O1")},
-		{capture, 201, paypalOrder("COMPLETED", payments("captures", "FAILED")), no},
-		{capture, 201, paypalOrder("COMPLETED", payments("captures", "DECLINED", `{"status":"COMPLETED"}`)), yes("pending", "O1")},
-		{capture, 201, strings.Replace(paypalOrder("COMPLETED", payments("captures", "DECLINED")), `[{"amount"`,
+		{capture, 201, paypalOrder("COMPLETED", paypalPayments("captures", "PENDING")), yes("pending", "O1")},
+		{capture, 200, paypalOrder("COMPLETED", paypalPayments("captures", "REFUNDED")), yes("reversed", "O1")},
+		{capture, 200, paypalOrder("COMPLETED", paypalPayments("captures", "PARTIALLY_REFUNDED")), yes("done", "O1")},
+		{capture, 201, paypalOrder("COMPLETED", paypalPayments("captures", "FAILED")), no},
+		{capture, 201, paypalOrder("COMPLETED", paypalPayments("captures", "DECLINED", `{"status":"COMPLETED"}`)), yes("pending", "O1")},
+		{capture, 201, strings.Replace(paypalOrder("COMPLETED", paypalPayments("captures", "DECLINED")), `[{"amount"`,
 			`[{"payments":{"captures":[{"status":"DECLINED"}]}},{"amount"`, 1), yes("pending", "O1")},
 		{capture, 201, paypalOrder("APPROVED", ""), unknown},
 		{capture, 201, paypalOrder("PAYER_ACTION_REQUIRED", ""), unknown},
-		{authorize, 201, paypalOrder("COMPLETED", payments("authorizations", "PENDING")), yes("pending", "O1")},
-		{authorize, 200, paypalOrder("COMPLETED", payments("authorizations", "VOIDED")), yes("reversed", "O1")},
-		{authorize, 201, paypalOrder("COMPLETED", payments("authorizations", "DENIED")), no},
+		{authorize, 201, paypalOrder("COMPLETED", paypalPayments("authorizations", "PENDING")), yes("pending", "O1")},
+		{authorize, 200, paypalOrder("COMPLETED", paypalPayments("authorizations", "VOIDED")), yes("reversed", "O1")},
+		{authorize, 201, paypalOrder("COMPLETED", paypalPayments("authorizations", "DENIED")), no},
 		{"authorizations_capture", 201, `{"id":"C1","status":"COMPLETED"}`, yes("done", "C1")},
 		{"authorizations_capture", 201, `{"id":"C1","status":"PENDING"}`, yes("pending", "C1")},
 		{"authorizations_capture", 201, `{"id":"C1","status":"DECLINED"}`, no},
@@ -101,12 +101,12 @@ func TestClassifyPayPal(t *testing.T) {
 		{"captures_refund", 422, issue("CAPTURE_FULLY_REFUNDED"), unknown},
 		{"captures_refund", 422, issue("REFUND_AMOUNT_EXCEEDED"), unknown},
 		{"captures_refund", 422, issue("REFUND_FAILED_INSUFFICIENT_FUNDS"), no},
-		{"payouts_create", 201, batch("PENDING"), yes("pending", "B1")},
-		{"payouts_create", 200, batch("DENIED"), yes("failed", "B1")},
-		{"payouts_create", 200, batch("SUCCESS"), yes("done", "B1")},
-		{"payouts_create", 200, batch("SUCCESS", "UNCLAIMED"), yes("pending", "B1")},
-		{"payouts_create", 200, batch("SUCCESS", "RETURNED"), yes("reversed", "B1")},
-		{"payouts_create", 200, batch("SUCCESS", "RETURNED", "SUCCESS"), yes("done", "B1")},
+		{"payouts_create", 201, paypalBatch("PENDING"), yes("pending", "B1")},
+		{"payouts_create", 200, paypalBatch("DENIED"), yes("failed", "B1")},
+		{"payouts_create", 200, paypalBatch("SUCCESS"), yes("done", "B1")},
+		{"payouts_create", 200, paypalBatch("SUCCESS", "UNCLAIMED"), yes("pending", "B1")},
+		{"payouts_create", 200, paypalBatch("SUCCESS", "RETURNED"), yes("reversed", "B1")},
+		{"payouts_create", 200, paypalBatch("SUCCESS", "RETURNED", "SUCCESS"), yes("done", "B1")},
 		{"payouts_create", 201, `{"batch_header":{"batch_status":"PENDING"}}`, unknown},
 		{"payouts_create", 400, paypalErrorText("USER_BUSINESS_ERROR", "X"), unknown},
 		{"payouts_create", 400, paypalErrorText("VALIDATION_ERROR", "X"), refused},
@@ -199,14 +199,15 @@ func paypalCall(method, target, body string, header ...string) Inbound {
 	return in
 }
 
-const paypalPayoutBody = `{"sender_batch_header":{"email_subject":"s"},"items":[{"receiver":"a@b.c","amount":{"currency":"USD","value":"1.00"}}]}`
+const paypalPayoutBody = `{"sender_batch_header":{"email_subject":"s"},` +
+	`"items":[{"receiver":"a@b.c","amount":{"currency":"USD","value":"1.00"}}]}`
 
 // The server SDK's requests meet the intended routes, with the key's header and the reference's field where there is one.
 func TestPayPalRequests(t *testing.T) {
 	g := paypal(t)
 	g.Accounts = []Account{{Name: "shop"}}
 	const (
-		orders, auth = "/v2/checkout/orders", "/v2/payments/authorizations/0VF5281493799804K"
+		orders, auth = "/v2/checkout/orders", "/v2/payments/authorizations/0VF52814A37998046"
 		refund       = "/v2/payments/captures/2GG279541U471931P/refund"
 		sum          = `{"amount":{"currency_code":"USD","value":"10.99"}}`
 	)
@@ -218,9 +219,9 @@ func TestPayPalRequests(t *testing.T) {
 		{orders, `{"intent":"CAPTURE","purchase_units":[` + sum + `]}`, "orders_create", false, true, "", ""},
 		{orders + "/5O190127TN364715T/authorize", "", "orders_authorize", false, true, "id:5O190127TN364715T", ""},
 		{orders + "/5O190127TN364715T/capture", `{}`, "orders_capture", false, true, "id:5O190127TN364715T", ""},
-		{auth + "/capture", sum, "authorizations_capture", false, true, "amount:10.99 currency:USD id:0VF5281493799804K", ""},
-		{auth + "/reauthorize", sum, "authorizations_reauthorize", false, true, "amount:10.99 currency:USD id:0VF5281493799804K", ""},
-		{auth + "/void", "", "authorizations_void", true, false, "id:0VF5281493799804K", ""},
+		{auth + "/capture", sum, "authorizations_capture", false, true, "amount:10.99 currency:USD id:0VF52814A37998046", ""},
+		{auth + "/reauthorize", sum, "authorizations_reauthorize", false, true, "amount:10.99 currency:USD id:0VF52814A37998046", ""},
+		{auth + "/void", "", "authorizations_void", true, false, "id:0VF52814A37998046", ""},
 		{refund, sum, "captures_refund", true, true, "amount:10.99 currency:USD id:2GG279541U471931P", `{"custom_id":"`},
 		{refund, "", "captures_refund", true, true, "id:2GG279541U471931P", ""},
 		{"/v1/payments/payouts", paypalPayoutBody, "payouts_create", false, true, "", `{"sender_batch_header":{"sender_batch_id":"`},

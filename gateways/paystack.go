@@ -34,25 +34,31 @@ func Paystack() *Gateway {
 
 func paystackGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Partial, MarkDocumented, "A reference that must be unique, of letters, digits, - . =; of transfers lower-case letters, digits, - _, at least 16. "+
+		"G1": guaranteed(Partial, MarkDocumented, "A reference that must be unique, of letters, digits, - . =; of "+
+			"transfers lower-case letters, digits, - _, at least 16. "+
 			"Refunds have none.", paystackSpec),
-		"G2": guaranteed(Supported, MarkDocumented, "GET /transaction/verify/{reference} and GET /transfer/verify/{reference}.", paystackSpec),
+		"G2": guaranteed(Supported, MarkDocumented, "GET /transaction/verify/{reference} and GET "+
+			"/transfer/verify/{reference}.", paystackSpec),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given; a used reference stays used.", paystackSpec),
 		"G4": guaranteed(Lacking, MarkDocumented, "400 duplicate_reference.", paystackSpec),
 		"G5": guaranteed(Supported, MarkDocumented, "Every reuse of a reference is refused, whatever the body.", paystackSpec),
-		"G6": guaranteed(Supported, MarkSecondHand, "Webhooks charge.*, transfer.*, refund.*, signed over the body.", paystackNotices),
+		"G6": guaranteed(Supported, MarkSecondHand, "Webhooks charge.*, transfer.*, refund.*, signed over the "+
+			"body.", paystackNotices),
 	}
 }
 
 func paystackNotes() []string {
 	return []string{
-		"A repeat is refused, not replayed, and no time is given: after doubt nothing is sent again; a lookup by reference may find the " +
+		"A repeat is refused, not replayed, and no time is given: after doubt nothing is sent again; a lookup by reference " +
+			"may find the " +
 			"transaction, else a person decides (review).",
 		"duplicate_reference means that the reference was used: in doubt until it was looked up. It must name one call only.",
-		"A decline burns the reference too: a new attempt (the next revision) needs a new one, which an app that writes its own must choose.",
+		"A decline burns the reference too: a new attempt (the next revision) needs a new one, which an app that writes " +
+			"its own must choose.",
 		"status true only says that the API call worked: data.status says what became of the money.",
 		"Refunds, bulk transfers and bulk charges have no reference: after doubt a person decides.",
-		"A refusal of the sidecar has the number of its HTTP status in status: an app must look at the HTTP status, not at that member.",
+		"A refusal of the sidecar has the number of its HTTP status in status: an app must look at the HTTP status, not at " +
+			"that member.",
 	}
 }
 
@@ -85,14 +91,16 @@ func paystackReference() *RefPlace {
 
 func paystackRoutes() []*Route {
 	refund := undo(unkeyed("refunds_create", "POST", "/refund"))
-	refund.Params, refund.Answers = map[string]string{"transaction": "body:transaction", "amount": "body:amount"}, paystackMade("processed")
+	refund.Params, refund.Answers = map[string]string{"transaction": "body:transaction", "amount": "body:amount"},
+		paystackMade("processed")
 	finalize := unkeyed("transfers_finalize", "POST", "/transfer/finalize_transfer")
 	finalize.Params, finalize.Answers = map[string]string{"id": "body:transfer_code"}, paystackMade("success")
 	partial := paystackCharge("partial_debit", "/transaction/partial_debit")
 	partial.Lookup.Amount = "" // it charges what there is
 	return []*Route{
 		paystackInitialize(),
-		paystackCharge("charge_authorization", "/transaction/charge_authorization"), partial, paystackCharge("charges_create", "/charge"),
+		paystackCharge("charge_authorization", "/transaction/charge_authorization"), partial, paystackCharge("charges_create",
+			"/charge"),
 		paystackSubmit(), refund, paystackTransfer(),
 		unkeyed("transfers_bulk", "POST", "/transfer/bulk"), finalize,
 		unkeyed("bulk_charges_create", "POST", "/bulkcharge"),
@@ -103,7 +111,8 @@ func paystackRoutes() []*Route {
 // paystackVerify reads the one transaction that has the reference.
 func paystackVerify(kind string, cases ...Case) *Lookup {
 	return &Lookup{
-		Kind: KindGet, Target: "/" + kind + "/verify/{reference}", Reference: "/data/reference", Is: when(is("/status", "true"), present("/data/status")),
+		Kind: KindGet, Target: "/" + kind + "/verify/{reference}", Reference: "/data/reference", Is: when(is("/status", "true"),
+			present("/data/status")),
 		Amount: "/data/amount", Currency: "/data/currency", Cases: cases, Answer: &FoundAnswer{},
 	}
 }
@@ -128,12 +137,14 @@ func paystackCharge(name, path string) *Route {
 func paystackInitialize() *Route {
 	r := paystackCharge("transaction_initialize", "/transaction/initialize")
 	r.Answers = []*AnswerRule{
-		answered("succeeded", "pending", on("2xx"), is("/status", "true"), present("/data/reference"), present("/data/authorization_url")),
+		answered("succeeded", "pending", on("2xx"), is("/status", "true"), present("/data/reference"),
+			present("/data/authorization_url")),
 		answered("unknown", "", on("2xx")),
 	}
 	r.Lookup = paystackVerify("transaction",
 		Case{When: when(is("/data/status", "success")), Reference: "ours", Is: CaseDone, Payment: "done"},
-		Case{When: when(is("/data/status", append([]string{"abandoned", "failed"}, paystackPending...)...)), Reference: "ours", Is: CaseDone, Payment: "pending"})
+		Case{When: when(is("/data/status", append([]string{"abandoned", "failed"}, paystackPending...)...)), Reference: "ours",
+			Is: CaseDone, Payment: "pending"})
 	r.Lookup.Answer = nil
 	return r
 }

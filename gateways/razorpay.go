@@ -43,23 +43,30 @@ func Razorpay() *Gateway {
 
 func razorpayGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Partial, MarkDocumented, "Payouts: header X-Payout-Idempotency, 4 to 36 characters, required. Refunds: X-Refund-Idempotency, at least 10. "+
+		"G1": guaranteed(Partial, MarkDocumented, "Payouts: header X-Payout-Idempotency, 4 to 36 characters, required. "+
+			"Refunds: X-Refund-Idempotency, at least 10. "+
 			"None for orders, captures, recurring payments and transfers.", razorpayPayouts, razorpayRefunds),
-		"G2": guaranteed(Partial, MarkSDK, "Orders by receipt, then their payments; refunds of a payment; payouts by reference_id and account number.", razorpayGo),
+		"G2": guaranteed(Partial, MarkSDK, "Orders by receipt, then their payments; refunds of a payment; payouts by "+
+			"reference_id and account number.", razorpayGo),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given.", razorpayPayouts, razorpayRefunds),
-		"G4": guaranteed(Supported, MarkDocumented, "Payouts and refunds: the saved result of the first request, failures too.", razorpayPayouts, razorpayRefunds),
+		"G4": guaranteed(Supported, MarkDocumented, "Payouts and refunds: the saved result of the first request, failures "+
+			"too.", razorpayPayouts, razorpayRefunds),
 		"G5": guaranteed(Supported, MarkDocumented, "400 BAD_REQUEST_ERROR for another request under a used key.", razorpayPayouts),
-		"G6": guaranteed(Supported, MarkSecondHand, "Webhooks payment.*, order.paid, refund.*, payout.*, signed over the body.", razorpayGo),
+		"G6": guaranteed(Supported, MarkSecondHand, "Webhooks payment.*, order.paid, refund.*, payout.*, signed over the "+
+			"body.", razorpayGo),
 	}
 }
 
 func razorpayNotes() []string {
 	return []string{
-		"How long keys are kept is not documented, and orders, captures, recurring payments and transfers take none: after doubt nothing is sent " +
+		"How long keys are kept is not documented, and orders, captures, recurring payments and transfers take none: after " +
+			"doubt nothing is sent " +
 			"again; a lookup may find the object, else a person decides (review).",
 		"A payout that failed fails under its key for ever. A new key while the first is being processed pays twice.",
-		"Payouts are listed by account number, which the sidecar does not store: a payout in doubt is a person's, or the webhook's.",
-		"A payment that failed may still be authorised later: a refusal of a recurring payment stays in doubt, and a failed one found is none.",
+		"Payouts are listed by account number, which the sidecar does not store: a payout in doubt is a person's, or the " +
+			"webhook's.",
+		"A payment that failed may still be authorised later: a refusal of a recurring payment stays in doubt, and a " +
+			"failed one found is none.",
 		"receipt and reference_id of an app name an order, not a call; what the sidecar writes there itself can be looked up.",
 		"Python's enable_retry repeats every method without a key: leave it off. The Go SDK gives up after 10 s.",
 		"The lookup credential is the base64 of key_id:key_secret.",
@@ -73,7 +80,8 @@ func razorpayAnswers() []*AnswerRule {
 
 // razorpayMade makes a 2xx count by entity and status.
 func razorpayMade(entity string, good []string, bad ...string) []*AnswerRule {
-	rules := []*AnswerRule{answered("succeeded", "", on("2xx"), present("/id"), is("/entity", entity), is("/status", good...), absent("/error/code"))}
+	rules := []*AnswerRule{answered("succeeded", "", on("2xx"), present("/id"), is("/entity", entity), is("/status", good...),
+		absent("/error/code"))}
 	if len(bad) > 0 {
 		rules = append(rules, answered("declined", "", on("2xx"), present("/id"), is("/entity", entity), is("/status", bad...)))
 	}
@@ -95,8 +103,10 @@ func razorpayRoutes() []*Route {
 	payout := unkeyed("payouts_create", "POST", "/v1/payouts")
 	payout.Object, payout.NoReference, payout.Reference = "/id", false, razorpayReference("reference_id")
 	payout.Params = map[string]string{"amount": "body:amount", "currency": "body:currency"}
-	payout.Answers = razorpayMade("payout", []string{"queued", "pending", "processing", "processed"}, "rejected", "cancelled", "failed")
-	payout.Payment = paid("/status", []string{"queued", "pending", "processing"}, []string{"processed"}, []string{"rejected", "cancelled", "failed"}, []string{"reversed"})
+	payout.Answers = razorpayMade("payout", []string{"queued", "pending", "processing", "processed"}, "rejected", "cancelled",
+		"failed")
+	payout.Payment = paid("/status", []string{"queued", "pending", "processing"}, []string{"processed"}, []string{"rejected",
+		"cancelled", "failed"}, []string{"reversed"})
 	return []*Route{
 		razorpayOrder(), razorpayCapture(), razorpayRefund(), razorpayRecurring(),
 		unkeyed("transfers_create", "POST", "/v1/transfers"),
@@ -118,7 +128,7 @@ func razorpayOrder() *Route {
 	r := unkeyed("orders_create", "POST", "/v1/orders")
 	r.Object, r.NoReference, r.Reference = "/id", false, razorpayReference("receipt")
 	r.Params = map[string]string{"amount": "body:amount", "currency": "body:currency"}
-	r.Answers = []*AnswerRule{answered("succeeded", "", on("2xx"), present("/id"), is("/entity", "order"), absent("/error/code")), answered("unknown", "", on("2xx"))}
+	r.Answers = razorpayMade("order", []string{"created", "attempted", "paid"})
 	r.Lookup = razorpayList("/v1/orders?receipt={reference}", "/receipt", Case{When: when(is("/entity", "order")), Is: CaseDone})
 	return r
 }
@@ -130,7 +140,8 @@ func razorpayCapture() *Route {
 	r.Answers = razorpayMade("payment", []string{"captured"})
 	r.Payment = paid("/status", []string{"authorized"}, []string{"captured"}, nil, []string{"refunded"})
 	r.Lookup = &Lookup{
-		Kind: KindGet, Target: "/v1/payments/{id}", ID: "/id", SameAs: "id", Is: when(is("/entity", "payment")), Amount: "/amount", Currency: "/currency",
+		Kind: KindGet, Target: "/v1/payments/{id}", ID: "/id", SameAs: "id", Is: when(is("/entity", "payment")),
+		Amount: "/amount", Currency: "/currency",
 		Cases: []Case{
 			{When: when(is("/status", "captured")), Is: CaseDone},
 			{When: when(is("/status", "authorized")), Is: CaseMissed},
@@ -147,7 +158,8 @@ func razorpayRefund() *Route {
 	r.Answers = razorpayMade("refund", []string{"pending", "processed"}, "failed")
 	r.Payment = paid("/status", []string{"pending"}, []string{"processed"}, []string{"failed"}, nil)
 	r.Lookup = razorpayList("/v1/payments/{id}/refunds?count=100", "/notes/fence_ref",
-		Case{When: when(is("/status", "pending", "processed")), Is: CaseDone}, Case{When: when(is("/status", "failed")), Is: CaseFailed})
+		Case{When: when(is("/status", "pending", "processed")), Is: CaseDone}, Case{When: when(is("/status", "failed")),
+			Is: CaseFailed})
 	return razorpayKey(r, "X-Refund-Idempotency", 64)
 }
 
@@ -159,6 +171,7 @@ func razorpayRecurring() *Route {
 	r.Answers = append(razorpayMade("payment", []string{"created", "authorized", "captured"}), answered("unknown", "", on("400")))
 	r.Object = "/id"
 	r.Payment = paid("/status", []string{"created", "authorized"}, []string{"captured"}, nil, []string{"refunded"})
-	r.Lookup = razorpayList("/v1/orders/{order}/payments", "/notes/fence_ref", Case{When: when(is("/status", "authorized", "captured")), Is: CaseDone})
+	r.Lookup = razorpayList("/v1/orders/{order}/payments", "/notes/fence_ref", Case{When: when(is("/status", "authorized",
+		"captured")), Is: CaseDone})
 	return r
 }

@@ -46,6 +46,18 @@ func Declared(name string) (*Gateway, bool) {
 	return nil, false
 }
 
+// DeclaredCallKey takes the idempotency keys that an app chooses for call keys, but for those that the built-in gateway's official
+// SDKs make up. It is off by default; nil: nothing is known of them.
+func DeclaredCallKey(name string) *CallKey {
+	switch name {
+	case "stripe":
+		return StripeCallKey()
+	case "gocardless":
+		return GoCardlessCallKey()
+	}
+	return nil
+}
+
 // All returns the gateways in the order given.
 func (r *Registry) All() []*Gateway { return append([]*Gateway(nil), r.all...) }
 

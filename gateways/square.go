@@ -35,23 +35,31 @@ func Square() *Gateway {
 
 func squareGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Body field idempotency_key, 1 to 45 characters, required on payments and refunds; complete and cancel take none.", squareSpec),
-		"G2": guaranteed(Partial, MarkDocumented, "Lists by time and location, matched on reference_id; they lag by several seconds. A payment can be canceled by its key.", squareSpec),
+		"G1": guaranteed(Supported, MarkDocumented, "Body field idempotency_key, 1 to 45 characters, required on payments "+
+			"and refunds; complete and cancel take none.", squareSpec),
+		"G2": guaranteed(Partial, MarkDocumented, "Lists by time and location, matched on reference_id; they lag by "+
+			"several seconds. A payment can be canceled by its key.", squareSpec),
 		"G3": guaranteed(Undocumented, MarkDocumented, "Not published, says the staff.", squareForum),
-		"G4": guaranteed(Supported, MarkSecondHand, "The original result; of stored errors and of calls in flight nothing is said.", squareForum),
+		"G4": guaranteed(Supported, MarkSecondHand, "The original result; of stored errors and of calls in flight nothing "+
+			"is said.", squareForum),
 		"G5": guaranteed(Supported, MarkDocumented, "IDEMPOTENCY_KEY_REUSED.", squareSpec),
-		"G6": guaranteed(Supported, MarkInferred, "Webhooks payment.created, payment.updated, refund.created, refund.updated, signed over address and body.", squareGo),
+		"G6": guaranteed(Supported, MarkInferred, "Webhooks payment.created, payment.updated, refund.created, "+
+			"refund.updated, signed over address and body.", squareGo),
 	}
 }
 
 func squareNotes() []string {
 	return []string{
-		"How long a key is kept is not published: after doubt nothing is sent again; a lookup may find the payment, else a person decides (review).",
-		"A list without location_id shows the main location only, so that a payment without one cannot be looked up; an app's own reference_id " +
+		"How long a key is kept is not published: after doubt nothing is sent again; a lookup may find the payment, else a " +
+			"person decides (review).",
+		"A list without location_id shows the main location only, so that a payment without one cannot be looked up; an " +
+			"app's own reference_id " +
 			"names an order, not a call, and cannot be looked up either.",
 		"Refunds carry no reference: after doubt a person decides.",
-		"REQUEST_TIMEOUT and CONFLICT stand in the category of invalid requests and TEMPORARY_ERROR in the payment methods': each is in doubt.",
-		"POST /v2/payments/cancel takes the key of the payment, which is the sidecar's own and not the app's: a person may use it to neutralise an " +
+		"REQUEST_TIMEOUT and CONFLICT stand in the category of invalid requests and TEMPORARY_ERROR in the payment " +
+			"methods': each is in doubt.",
+		"POST /v2/payments/cancel takes the key of the payment, which is the sidecar's own and not the app's: a person may " +
+			"use it to neutralise an " +
 			"unknown payment. It succeeds where there is none, and cannot undo a completed payment.",
 	}
 }
@@ -63,9 +71,12 @@ func squareAnswers() []*AnswerRule {
 	one := absent("/errors/1")
 	return []*AnswerRule{
 		{Status: squareRefused, When: when(is("/errors/0/code", "TEMPORARY_ERROR"), one), Outcome: "unknown", Transient: true},
-		answered("unknown", "", squareRefused, is("/errors/0/code", "REQUEST_TIMEOUT", "CONFLICT", "IDEMPOTENCY_KEY_REUSED", "TEMPORARY_ERROR")),
-		answered("declined", "", squareRefused, is("/errors/0/category", "PAYMENT_METHOD_ERROR", "REFUND_ERROR"), present("/errors/0/code"), one),
-		answered("not-executed", "", squareRefused, is("/errors/0/category", "AUTHENTICATION_ERROR", "INVALID_REQUEST_ERROR", "RATE_LIMIT_ERROR"),
+		answered("unknown", "", squareRefused, is("/errors/0/code", "REQUEST_TIMEOUT", "CONFLICT", "IDEMPOTENCY_KEY_REUSED",
+			"TEMPORARY_ERROR")),
+		answered("declined", "", squareRefused, is("/errors/0/category", "PAYMENT_METHOD_ERROR", "REFUND_ERROR"),
+			present("/errors/0/code"), one),
+		answered("not-executed", "", squareRefused, is("/errors/0/category", "AUTHENTICATION_ERROR", "INVALID_REQUEST_ERROR",
+			"RATE_LIMIT_ERROR"),
 			present("/errors/0/code"), one),
 	}
 }
@@ -98,16 +109,19 @@ func squareRoutes() []*Route {
 		{
 			Name: "payments_create", Method: "POST", Path: "/v2/payments", Key: key(), Object: "/payment/id",
 			Reference: &RefPlace{Field: "reference_id", Body: "json", Shape: Shape{Alphabet: "hex", Length: 32}},
-			Params:    map[string]string{"amount": "body:amount_money.amount", "currency": "body:amount_money.currency", "location": "body:location_id"},
-			Answers:   squareMade("payment", []string{"COMPLETED", "APPROVED", "PENDING"}, []string{"FAILED"}),
-			Payment:   pay, Lookup: squareList(),
+			Params: map[string]string{"amount": "body:amount_money.amount", "currency": "body:amount_money.currency",
+				"location": "body:location_id"},
+			Answers: squareMade("payment", []string{"COMPLETED", "APPROVED", "PENDING"}, []string{"FAILED"}),
+			Payment: pay, Lookup: squareList(),
 		},
 		squareComplete(pay),
 		neutralise,
 		squareCancel(),
 		{
-			Name: "refunds_create", Method: "POST", Path: "/v2/refunds", Effect: EffectUndo, Key: key(), NoReference: true, Object: "/refund/id",
-			Params:  map[string]string{"payment": "body:payment_id", "amount": "body:amount_money.amount", "currency": "body:amount_money.currency"},
+			Name: "refunds_create", Method: "POST", Path: "/v2/refunds", Effect: EffectUndo, Key: key(), NoReference: true,
+			Object: "/refund/id",
+			Params: map[string]string{"payment": "body:payment_id", "amount": "body:amount_money.amount",
+				"currency": "body:amount_money.currency"},
 			Answers: squareMade("refund", []string{"COMPLETED", "PENDING"}, []string{"REJECTED", "FAILED"}),
 			Payment: paid("/refund/status", []string{"PENDING"}, []string{"COMPLETED"}, []string{"REJECTED", "FAILED"}, nil),
 		},
@@ -118,8 +132,9 @@ func squareRoutes() []*Route {
 // squareList reads one page, newest first; where there are more it cannot tell. Lists lag, so that a miss says nothing.
 func squareList() *Lookup {
 	return &Lookup{
-		Kind: KindSearch, Target: "/v2/payments?begin_time={since}&location_id={location}&total={amount}&limit=100", SinceFormat: "rfc3339",
-		Object: "/v2/payments/{object}", ObjectAt: "/payment",
+		Kind: KindSearch, Target: "/v2/payments?begin_time={since}&location_id={location}&total={amount}&limit=100",
+		SinceFormat: "rfc3339",
+		Object:      "/v2/payments/{object}", ObjectAt: "/payment",
 		Is: when(absent("/errors"), absent("/cursor")), Items: "/payments", Each: when(present("/id")), ID: "/id",
 		Reference: "/reference_id", Amount: "/amount_money/amount", Currency: "/amount_money/currency",
 		Cases: []Case{
@@ -131,14 +146,16 @@ func squareList() *Lookup {
 }
 
 func squareGet(cases ...Case) *Lookup {
-	return &Lookup{Kind: KindGet, Target: "/v2/payments/{id}", ID: "/payment/id", SameAs: "id", Is: when(absent("/errors")), Cases: cases, Answer: &FoundAnswer{}}
+	return &Lookup{Kind: KindGet, Target: "/v2/payments/{id}", ID: "/payment/id", SameAs: "id", Is: when(absent("/errors")),
+		Cases: cases, Answer: &FoundAnswer{}}
 }
 
 func squareComplete(pay *Payment) *Route {
 	r := unkeyed("payments_complete", "POST", "/v2/payments/{id}/complete")
 	r.Params, r.Object, r.Payment = map[string]string{"id": "path:id"}, "/payment/id", pay
 	r.Answers = squareMoved("COMPLETED")
-	r.Lookup = squareGet(Case{When: when(is("/payment/status", "COMPLETED")), Is: CaseDone}, Case{When: when(is("/payment/status", "APPROVED")), Is: CaseMissed})
+	r.Lookup = squareGet(Case{When: when(is("/payment/status", "COMPLETED")), Is: CaseDone},
+		Case{When: when(is("/payment/status", "APPROVED")), Is: CaseMissed})
 	return r
 }
 
@@ -147,6 +164,7 @@ func squareCancel() *Route {
 	r.Params, r.Object = map[string]string{"id": "path:id"}, "/payment/id"
 	r.Payment = paid("/payment/status", nil, []string{"CANCELED"}, nil, nil)
 	r.Answers = squareMoved("CANCELED")
-	r.Lookup = squareGet(Case{When: when(is("/payment/status", "CANCELED")), Is: CaseDone}, Case{When: when(is("/payment/status", "APPROVED")), Is: CaseMissed})
+	r.Lookup = squareGet(Case{When: when(is("/payment/status", "CANCELED")), Is: CaseDone},
+		Case{When: when(is("/payment/status", "APPROVED")), Is: CaseMissed})
 	return r
 }

@@ -3,7 +3,9 @@ package gateways
 import "time"
 
 // Builtin returns the built-in gateways, fresh copies each time.
-func Builtin() []*Gateway { return []*Gateway{Stripe()} }
+func Builtin() []*Gateway {
+	return []*Gateway{Stripe(), CheckoutCom(), GoCardless()}
+}
 
 // StripeVersion is the API version of Stripe's lookups: the one whose fields the tables below were read in.
 const StripeVersion = "2026-03-25.dahlia"

@@ -39,23 +39,31 @@ func Worldpay() *Gateway {
 
 func worldpayGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Lacking, MarkDocumented, "No key on card payments. Account payouts take Idempotency-Key, at most 35 characters.", worldpayPayments, worldpaySpecs),
-		"G2": guaranteed(Supported, MarkDocumented, "GET /paymentQueries/payments?transactionReference=; how soon it shows a payment is not said.", worldpayQueries, worldpaySpecs),
+		"G1": guaranteed(Lacking, MarkDocumented, "No key on card payments. Account payouts take Idempotency-Key, at most "+
+			"35 characters.", worldpayPayments, worldpaySpecs),
+		"G2": guaranteed(Supported, MarkDocumented, "GET /paymentQueries/payments?transactionReference=; how soon it shows "+
+			"a payment is not said.", worldpayQueries, worldpaySpecs),
 		"G3": guaranteed(Undocumented, MarkDocumented, "Nothing is said of it.", worldpaySpecs),
 		"G4": guaranteed(Undocumented, MarkDocumented, "Nothing is said of it.", worldpaySpecs),
-		"G5": guaranteed(Undocumented, MarkDocumented, "Nothing says that a repeated transactionReference is refused.", worldpaySpecs),
-		"G6": guaranteed(Supported, MarkDocumented, "Events by webhook, whose signature was not found, and by GET on the payment.", worldpayPayments, worldpaySpecs),
+		"G5": guaranteed(Undocumented, MarkDocumented, "Nothing says that a repeated transactionReference is "+
+			"refused.", worldpaySpecs),
+		"G6": guaranteed(Supported, MarkDocumented, "Events by webhook, whose signature was not found, and by GET on the "+
+			"payment.", worldpayPayments, worldpaySpecs),
 	}
 }
 
 func worldpayNotes() []string {
 	return []string{
-		"No key, and nothing refuses a repeat: after doubt nothing is sent again; a lookup by transactionReference may find the payment, else a person " +
+		"No key, and nothing refuses a repeat: after doubt nothing is sent again; a lookup by transactionReference may " +
+			"find the payment, else a person " +
 			"decides (review).",
-		"transactionReference must name one call only. A new attempt after a decline needs a new one, or the lookup may find the older payment.",
-		"Settlements, refunds, cancellations and reversals go to links of an earlier answer and are answered before they are done; nothing finds a " +
+		"transactionReference must name one call only. A new attempt after a decline needs a new one, or the lookup may " +
+			"find the older payment.",
+		"Settlements, refunds, cancellations and reversals go to links of an earlier answer and are answered before they " +
+			"are done; nothing finds a " +
 			"lost one: a person decides. A link with an escaped character is refused, as two servers may read it in two ways.",
-		"Whether a payment was sold or authorised is told by its last event; where the list leaves it out the lookup cannot tell.",
+		"Whether a payment was sold or authorised is told by its last event; where the list leaves it out the lookup " +
+			"cannot tell.",
 		"Payments before 25 June 2024 are in an archive that is not asked.",
 		"The lookup credential is the base64 of user:password.",
 	}
@@ -63,7 +71,8 @@ func worldpayNotes() []string {
 
 func worldpayAnswers() []*AnswerRule {
 	return []*AnswerRule{
-		answered("succeeded", "", on("2xx"), is("/outcome", "authorized", "sentForSettlement", "3dsDeviceDataRequired", "3dsChallenged"), absent("/errorName")),
+		answered("succeeded", "", on("2xx"), is("/outcome", "authorized", "sentForSettlement", "3dsDeviceDataRequired",
+			"3dsChallenged"), absent("/errorName")),
 		answered("declined", "", on("2xx"), is("/outcome", "refused")),
 		answered("not-executed", "", on("400", "401", "404", "406", "415"), present("/errorName")),
 	}
@@ -111,12 +120,15 @@ func worldpayRoutes() []*Route {
 func worldpayPayment(name, path string) *Route {
 	return &Route{
 		Name: name, Method: "POST", Path: path, Keyless: true,
-		Reference: &RefPlace{Field: "transactionReference", Body: "json", Unique: true, Required: true, Shape: Shape{Alphabet: "hex", Length: 32}},
+		Reference: &RefPlace{Field: "transactionReference", Body: "json", Unique: true, Required: true,
+			Shape: Shape{Alphabet: "hex", Length: 32}},
 		Lookup: &Lookup{
-			Kind: KindSearch, Target: "/paymentQueries/payments?transactionReference={reference}", Object: "/paymentQueries/payments/{object}",
-			Items: "/_embedded/payments", Each: when(present("/paymentId")), ID: "/paymentId", Reference: "/transactionReference",
+			Kind: KindSearch, Target: "/paymentQueries/payments?transactionReference={reference}",
+			Object: "/paymentQueries/payments/{object}",
+			Items:  "/_embedded/payments", Each: when(present("/paymentId")), ID: "/paymentId", Reference: "/transactionReference",
 			Amount: "/value/amount", Currency: "/value/currency",
-			Cases: []Case{{When: when(is("/lastEvent", "authorizationSucceeded", "saleSucceeded")), Is: CaseDone, Payment: "pending"}},
+			Cases: []Case{{When: when(is("/lastEvent", "authorizationSucceeded", "saleSucceeded")), Is: CaseDone,
+				Payment: "pending"}},
 		},
 		Params: map[string]string{"amount": "body:instruction.value.amount", "currency": "body:instruction.value.currency"},
 	}

@@ -341,7 +341,7 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 	}
 	if gc.CallKey != nil {
 		g.CallKey = gc.CallKey
-		if own := gateways.StripeCallKey(); gc.Use == "stripe" && strings.EqualFold(gc.CallKey.Header, own.Header) && len(gc.CallKey.Refuse) == 0 {
+		if own := gateways.DeclaredCallKey(gc.Use); own != nil && strings.EqualFold(gc.CallKey.Header, own.Header) && len(gc.CallKey.Refuse) == 0 {
 			g.CallKey = own
 		}
 	}

@@ -26,14 +26,6 @@ func init() {
 			return adyenError(422, "702", "validation", "The idempotency key is longer than 64 characters"), len(r.key()) > 64
 		},
 		retention: 7 * 24 * time.Hour,
-		keeps: func(a answer) bool {
-			for _, l := range a.header {
-				if l.Name == adyenTransient {
-					return false
-				}
-			}
-			return true
-		},
 		echo: func(r *request, a answer) answer {
 			if a.status/100 != 2 && a.status != 422 {
 				return a
@@ -46,9 +38,6 @@ func init() {
 		notice:    adyenNotice,
 	}
 }
-
-// adyenTransient is the header of an error that leaves the key unused.
-const adyenTransient = "transient-error"
 
 func adyenError(status int, code, kind, message string) answer {
 	return answerJSON(status, map[string]any{"status": status, "errorCode": code, "errorType": kind, "message": message})

@@ -24,9 +24,13 @@ func adyenPage(kind string) adyenHandler {
 }
 
 func adyenPageShown(o *object) map[string]any {
-	return map[string]any{
-		"id": o.id, "merchantAccount": o.account, "reference": o.str("reference"), "amount": adyenAmount(o), "status": o.str("status"),
+	shown := map[string]any{"id": o.id, "merchantAccount": o.account, "reference": o.str("reference"), "amount": adyenAmount(o)}
+	if o.kind == "paymentLink" {
+		shown["status"], shown["url"] = o.str("status"), "https://test.adyen.link/"+o.id
+	} else {
+		shown["sessionData"] = "Ab02b4c0!" + o.id
 	}
+	return shown
 }
 
 func adyenOrder(x *call, doc map[string]any, _ []string) (answer, bool) {

@@ -55,7 +55,7 @@ func adyenPay(x *call, doc map[string]any, _ []string) (answer, bool) {
 	case textIn(doc, "paymentMethod.type") == "":
 		return adyenInvalid("14_004", "Missing payment method details"), true
 	case textIn(doc, "additionalData.RequestedTestErrorResponseCode") == "NO_CONNECTION_AVAILABLE":
-		return adyenError(500, "905", "internal", "No connection available").with(adyenTransient, "true"), false
+		return adyenError(500, "905", "internal", "No connection available").with("Transient-Error", "true"), false
 	}
 	o := x.adyenMake("payment", textIn(doc, "reference"), m)
 	o.fields["manual"] = textIn(doc, "additionalData.manualCapture") == "true" || textIn(doc, "captureDelayHours") != ""

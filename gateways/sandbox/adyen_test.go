@@ -217,7 +217,7 @@ func TestAdyenOperations(t *testing.T) {
 	do("/v72/orders/cancel", `{"merchantAccount":"ShopEU","order":{"pspReference":"`+order+`"}}`, 200, "resultCode", "Received")
 	do("/v72/donations", money(7), 200, "status", "completed")
 	link := do("/v72/paymentLinks", money(8), 201, "status", "active")
-	do("/v72/sessions", money(8), 201, "status", "active")
+	do("/v72/sessions", money(8), 201, "reference", "m8")
 	transfer := do("/btl/v4/transfers", money(9), 202, "status", "authorised")
 	do("/btl/v4/transfers/"+transfer+"/returns", money(9), 200, "status", "Authorised")
 	classic := do("/pal/servlet/Payment/v68/authorise", money(11), 200, "resultCode", "Authorised")

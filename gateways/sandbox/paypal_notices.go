@@ -65,15 +65,17 @@ var paypalSigning = sync.OnceValue(func() paypalSigner {
 func PayPalCertificate() []byte { return paypalSigning().chain }
 
 // paypalEvent is the name of what happened to an object; "": nothing is told of it.
-func paypalEvent(o *object) (name, resource string) {
+func paypalEvent(o *object, event string) (name, resource string) {
 	status := paypalStatusOf(o)
 	switch o.kind {
 	case "order":
 		return map[string]string{"APPROVED": "CHECKOUT.ORDER.APPROVED"}[status], "checkout-order"
 	case "capture":
+		if event == "reversed" && status == "REFUNDED" {
+			return "PAYMENT.CAPTURE.REVERSED", "capture"
+		}
 		return map[string]string{
 			"COMPLETED": "PAYMENT.CAPTURE.COMPLETED", "PENDING": "PAYMENT.CAPTURE.PENDING", "DECLINED": "PAYMENT.CAPTURE.DECLINED",
-			"REFUNDED": "PAYMENT.CAPTURE.REVERSED",
 		}[status], "capture"
 	case "authorization":
 		return map[string]string{
@@ -95,8 +97,8 @@ func paypalEvent(o *object) (name, resource string) {
 
 // noticePayPal tells of an object as it is now. The webhook's id, over which notices are signed, is the hook's ID; a Secret
 // stands in for it, so that a notice can be signed over another.
-func noticePayPal(s *Server, o *object, _ string, h Hook) (notice, bool) {
-	name, kind := paypalEvent(o)
+func noticePayPal(s *Server, o *object, event string, h Hook) (notice, bool) {
+	name, kind := paypalEvent(o, event)
 	if name == "" {
 		return notice{}, false
 	}

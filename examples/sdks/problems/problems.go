@@ -3,6 +3,7 @@
 package problems
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -46,13 +47,17 @@ type Fault string
 const (
 	NoShape  Fault = "no-shape"  // the gateway's own error shape and headers: a plain problem document
 	NoHeader Fault = "no-header" // the gateway's headers that keep its SDKs from resending
+	// WrongShape gives another gateway's error shape and headers.
+	WrongShape Fault = "wrong-shape"
 )
 
-// Handler refuses every request, except that
+// Handler refuses every request in a gateway's error shape, except that
 //
 //	GET /_refusals   lists the slugs, with the call keys to ask for each
 //	GET /_counts     tells how many requests came in under each call key; "" counts those without one
 type Handler struct {
+	// Gateway is a built-in gateway's name; "": stripe.
+	Gateway string
 	// Fault breaks the answers in a way that a check must notice.
 	Fault Fault
 
@@ -71,14 +76,23 @@ func (h *Handler) Counts() map[string]int {
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g, ok := gateways.Declared(cmp.Or(h.Gateway, "stripe"))
+	if !ok {
+		http.Error(w, "no such gateway", http.StatusNotImplemented)
+		return
+	}
 	switch r.URL.Path {
 	case "/_refusals":
-		answer(w, list())
+		answer(w, list(g))
 		return
 	case "/_counts":
 		answer(w, h.Counts())
 		return
 	}
+	h.refuse(w, r, g)
+}
+
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, g *gateways.Gateway) {
 	key := r.Header.Get(proxy.HeaderKey)
 	h.mu.Lock()
 	if h.counts == nil {
@@ -94,14 +108,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set(proxy.HeaderOutcome, ref.Outcome.String())
 	w.Header().Set(proxy.HeaderResult, string(claims.SourceRefused))
-	g := gateways.Stripe()
 	switch h.Fault {
 	case NoShape:
 		g = nil
 	case NoHeader:
 		g.Error.Header = nil
+	case WrongShape:
+		g.Error = other(g).Error
 	}
 	proxy.WriteProblem(w, ref, g)
+}
+
+// other is a gateway whose errors look different.
+func other(g *gateways.Gateway) *gateways.Gateway {
+	if g.Name == "stripe" {
+		return gateways.CheckoutCom()
+	}
+	return gateways.Stripe()
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -116,9 +139,9 @@ type listed struct {
 	Keys   []string      `json:"keys"`
 }
 
-func list() (all []listed) {
+func list(g *gateways.Gateway) (all []listed) {
 	for _, slug := range claims.Reasons {
-		all = append(all, listed{slug, proxy.StatusOf(slug, gateways.Stripe()), Variants(slug)})
+		all = append(all, listed{slug, proxy.StatusOf(slug, g), Variants(slug)})
 	}
 	return all
 }

@@ -11,15 +11,21 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/examples/sdks/problems"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
 func main() {
-	fault := flag.String("fault", "", "no-shape or no-header: leave the gateway's error shape or its headers out, which checks must notice")
+	gateway := flag.String("gateway", "stripe", "the built-in gateway whose error shape is given")
+	fault := flag.String("fault", "", "no-shape, no-header, wrong-shape: leave the gateway's error shape or its headers out, or give another's, which checks must notice")
 	flag.Parse()
+	if _, ok := gateways.Declared(*gateway); !ok {
+		fmt.Fprintf(os.Stderr, "refusals: no gateway %q\n", *gateway)
+		os.Exit(2)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		fmt.Println(l.Addr())
-		srv := &http.Server{Handler: &problems.Handler{Fault: problems.Fault(*fault)}, ReadHeaderTimeout: 10 * time.Second}
+		srv := &http.Server{Handler: &problems.Handler{Gateway: *gateway, Fault: problems.Fault(*fault)}, ReadHeaderTimeout: 10 * time.Second}
 		err = srv.Serve(l)
 	}
 	fmt.Fprintln(os.Stderr, "refusals:", err)

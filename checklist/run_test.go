@@ -1,0 +1,267 @@
+package checklist_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fence-sidecar/fence-sidecar/checklist"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
+	"github.com/fence-sidecar/fence-sidecar/gateways/sandbox"
+)
+
+// Nothing is sent with a credential or to a host that moves real money, unless that is forced.
+func TestLiveIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(cfg *checklist.Config)
+		live bool
+	}{
+		{"test credential", func(*checklist.Config) {}, false},
+		{"live credential", func(cfg *checklist.Config) { cfg.Credential = secret("sk_live_1") }, true},
+		{"restricted live credential", func(cfg *checklist.Config) { cfg.Credential = secret("rk_live_1") }, true},
+		{"live second credential", func(cfg *checklist.Config) { cfg.OtherCredential = secret("sk_live_1") }, true},
+		{"live credential, forced", func(cfg *checklist.Config) { cfg.Credential, cfg.ForceLive = secret("sk_live_1"), true }, false},
+		{"live host", func(cfg *checklist.Config) { cfg.Gateway.Checks.LiveHosts = []string{"127.*"} }, true},
+		{"nothing tells, on this machine", func(cfg *checklist.Config) { cfg.Gateway.Checks.Live = nil }, false},
+		{"nothing tells, elsewhere", func(cfg *checklist.Config) {
+			cfg.Gateway.Checks.Live, cfg.BaseURL = nil, "https://gateway.invalid"
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := start(t, "stripe", sandbox.Config{}, nil)
+			c.set(&w.cfg)
+			_, err := checklist.Run(t.Context(), w.cfg)
+			if errors.Is(err, checklist.ErrLive) != c.live || !c.live && err != nil {
+				t.Errorf("error %v, want live: %v", err, c.live)
+			}
+			if n := len(w.s.Sends()); (n > 0) == c.live {
+				t.Errorf("%d requests were sent", n)
+			}
+		})
+	}
+}
+
+func secret(v string) func() (string, error) { return func() (string, error) { return v, nil } }
+
+// Bad input is told before anything is sent.
+func TestBadInput(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(cfg *checklist.Config)
+		want string
+	}{
+		"no checks":       {func(cfg *checklist.Config) { cfg.Gateway.Checks = nil }, "declares no checks"},
+		"no credential":   {func(cfg *checklist.Config) { cfg.Credential = nil }, "no credential"},
+		"unreadable":      {func(cfg *checklist.Config) { cfg.Credential = func() (string, error) { return "", errors.New("gone") } }, "gone"},
+		"path in the URL": {func(cfg *checklist.Config) { cfg.BaseURL += "/v1" }, "scheme and host"},
+		"unknown value":   {func(cfg *checklist.Config) { cfg.Vars = map[string]string{"x": "1"} }, "no such name"},
+		"missing value":   {func(cfg *checklist.Config) { cfg.Gateway.Checks.Vars["pm"] = "" }, "--var for pm"},
+		"no account line": {func(cfg *checklist.Config) { cfg.OtherAccount, cfg.Gateway.AccountHeaders = "a", nil }, "no account header"},
+		"no such folder":  {func(cfg *checklist.Config) { cfg.State = "/nonexistent/folder/state" }, "no such file"},
+		"no state":        {func(cfg *checklist.Config) { cfg.State = file(t, "hello") }, "no state file"},
+		"another's state": {func(cfg *checklist.Config) {
+			cfg.State = file(t, `{"version":1,"seed":"s","gateway":"acme","host":"h"}`)
+		}, "of gateway acme"},
+		"no webhook known": {func(cfg *checklist.Config) {
+			cfg.Gateway.Webhook, cfg.Hook = nil, &checklist.HookConfig{Listen: "127.0.0.1:0"}
+		}, "declares no webhook"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, "stripe", sandbox.Config{}, nil)
+			c.set(&w.cfg)
+			rep, err := checklist.Run(t.Context(), w.cfg)
+			if err == nil || !strings.Contains(err.Error(), c.want) || rep != nil {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if n := len(w.s.Sends()); n > 0 {
+				t.Errorf("%d requests were sent", n)
+			}
+		})
+	}
+}
+
+func file(t *testing.T, text string) string {
+	name := filepath.Join(t.TempDir(), "state.json")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// A first charge that does not succeed ends the run: there is nothing to repeat.
+func TestNoCharge(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	w.inject(sandbox.Fault{Name: "unauthorized", Times: -1})
+	rep, err := checklist.Run(t.Context(), w.cfg)
+	if !errors.Is(err, checklist.ErrNoCharge) || rep.Complete || rep.Failed() || w.s.Moved() > 0 || len(w.s.Sends()) != 1 {
+		t.Errorf("error %v, complete %v, fails %v, %d requests", err, rep.Complete, fails(rep), len(w.s.Sends()))
+	}
+}
+
+// A run that is interrupted goes on where it was: finished steps are not tried again, the broken-off one is, under another key.
+func TestInterruptedAndResumed(t *testing.T) {
+	for _, at := range []string{checklist.StepAmount, checklist.StepBurst, checklist.StepPending} {
+		t.Run(at, func(t *testing.T) {
+			w := start(t, "stripe", sandbox.Config{}, nil)
+			w.cfg.State = filepath.Join(t.TempDir(), "state.json")
+			ctx, cancel := context.WithCancel(t.Context())
+			w.cfg.Progress = func(step, _ string) {
+				if step == at {
+					cancel()
+				}
+			}
+			rep, err := checklist.Run(ctx, w.cfg)
+			if !errors.Is(err, context.Canceled) || rep == nil || rep.Complete {
+				t.Fatalf("error %v, report %v", err, rep)
+			}
+			begun := len(w.s.Sends("POST"))
+			tried := map[string]bool{}
+			w.cfg.Progress = func(step, _ string) { tried[step] = true }
+			rep = w.run()
+			if tried[checklist.StepSuccess] || !tried[at] || !rep.Complete {
+				t.Errorf("tried again: %v, complete: %v", tried, rep.Complete)
+			}
+			if got := fails(rep); got != nil {
+				t.Errorf("FAIL: %v", got)
+			}
+			whole := start(t, "stripe", sandbox.Config{}, nil)
+			whole.run()
+			if n, most := len(w.s.Sends("POST")), len(whole.s.Sends("POST"))+w.cfg.Burst+22; begun == 0 || n > most {
+				t.Errorf("%d requests, at most %d", n, most)
+			}
+			for _, o := range w.s.Ledger() {
+				if n := w.s.Executed(o.Key); o.Key != "" && n > 1 && o.Money {
+					t.Errorf("%d executions under one key", n)
+				}
+			}
+		})
+	}
+}
+
+// Nothing is left running, whatever was listened for, and also after a cancelled run.
+func TestNothingLeaks(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	before := runtime.NumGoroutine()
+	w.listen()
+	w.cfg.Egress = &checklist.EgressConfig{Listen: "127.0.0.1:0", Patience: 200 * time.Millisecond, Linger: 10 * time.Millisecond}
+	w.run()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	checklist.Run(ctx, w.cfg)
+	w.s.Close()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// The plan says what is sent, and bounds what is made; a plan sends nothing and writes nothing.
+func TestPlan(t *testing.T) {
+	for _, name := range profiles {
+		w := start(t, name, sandbox.Config{}, nil)
+		w.listen()
+		w.cfg.State = filepath.Join(t.TempDir(), "state.json")
+		w.cfg.OtherCredential = secret("sk_test_second")
+		steps, all, err := checklist.Plan(w.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(w.cfg.State); len(w.s.Sends()) > 0 || err == nil {
+			t.Errorf("%s: a plan sent or wrote something", name)
+		}
+		w.inject(sandbox.Fault{Name: "ignore-key"})
+		rep := w.run()
+		sent := 0
+		for _, s := range rep.Evidence.Steps {
+			if i := slices.IndexFunc(steps, func(p checklist.Planned) bool { return p.Step == s.Name }); steps[i].Why != "" && len(s.Exchanges) > 0 {
+				t.Errorf("%s: step %s was not planned", name, s.Name)
+			}
+			for _, x := range s.Exchanges {
+				if x.Role != checklist.RoleAdvance {
+					sent++
+				}
+			}
+		}
+		if moved := w.s.Moved(); sent > all.Requests || moved > all.Most {
+			t.Errorf("%s: %d requests and %d movements, planned %s", name, sent, moved, all)
+		}
+		if left := w.s.Moved(); len(rep.Created) < left/2 {
+			t.Errorf("%s: %d things listed, %d made", name, len(rep.Created), left)
+		}
+	}
+}
+
+// Each request has a connection of its own, also those at once, and is sent once.
+func TestOneConnectionEach(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	rep := w.run()
+	conns, sends := map[int]int{}, w.s.Sends()
+	burst := 0
+	for _, s := range sends {
+		conns[s.Conn]++
+		if n := conns[s.Conn]; n > 1 {
+			t.Errorf("connection %d carried %d requests", s.Conn, n)
+		}
+	}
+	counted := 0
+	for _, s := range rep.Evidence.Steps {
+		counted += len(s.Exchanges)
+		if s.Name == checklist.StepBurst {
+			burst = len(s.Exchanges)
+		}
+	}
+	posts := 0
+	for _, s := range sends {
+		posts += b2i(s.Method == "POST")
+	}
+	if burst != 20 || counted != posts+1 { // the simulator's is no call
+		t.Errorf("%d at once, %d exchanges, %d POSTs arrived", burst, counted, posts)
+	}
+}
+
+// A second account has keys of its own at Stripe; the request goes out under the same key.
+func TestOtherAccount(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	w.cfg.OtherAccount = "acct_2"
+	rep := w.run()
+	i := slices.IndexFunc(rep.Evidence.Steps, func(s *checklist.Step) bool { return s.Name == checklist.StepAccount })
+	s := rep.Evidence.Steps[i]
+	if len(s.Exchanges) != 1 || s.Exchanges[0].Account != "other" || s.Exchanges[0].Key != rep.Evidence.Steps[0].Exchanges[0].Key {
+		t.Errorf("account: %+v", s)
+	}
+	if r := rep.Row("G5"); r.Verdict != checklist.Pass || !strings.Contains(r.Reason, "per account") {
+		t.Errorf("G5 %s: %s", r.Verdict, r.Reason)
+	}
+	accounts := map[string]bool{}
+	for _, o := range w.s.Ledger() {
+		accounts[o.Account] = true
+	}
+	if !accounts["acct_2"] {
+		t.Error("nothing was made under the second account")
+	}
+}
+
+// A gateway file of one's own is asked as a built-in one is.
+func TestOwnFile(t *testing.T) {
+	g, err := gateways.Load([]byte("extends: stripe\nname: mine\n"), "mine.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	w.cfg.Gateway = g
+	rep := w.run()
+	if rep.Gateway != "mine" || strings.Contains(rep.Suggestion, "extends") || verdicts(rep)["G1"] != checklist.Pass {
+		t.Errorf("%s: %v\n%s", rep.Gateway, verdicts(rep), rep.Suggestion)
+	}
+}
