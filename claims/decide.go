@@ -335,16 +335,20 @@ func decideDoubt(v View, q Request, dead Guard) Decision {
 // probePause is how long the next probe has to wait, so that an app that repeats every second does not use up the attempts
 // before the gateway is back: nothing before the first one, then 5 s after the last attempt, doubled with each.
 func probePause(r *Record, now Now) time.Duration {
-	doubts, last := 0, time.Time{}
+	doubts, refused, last := 0, 0, time.Time{}
 	for _, a := range r.Attempts {
 		if a.Presumed {
 			continue
 		}
 		last = a.Started.Store
-		if a.Doubtful() {
+		switch {
+		case a.Doubtful():
 			doubts++
+		case a.Refused && doubts > 0: // it asked, and was told nothing of the doubt
+			refused++
 		}
 	}
+	doubts += max(refused-1, 0)
 	if running := r.lostUntil().Sub(now.Store); running > 0 {
 		return running
 	}

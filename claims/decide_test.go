@@ -154,6 +154,10 @@ func TestDecideUnknown(t *testing.T) {
 	wantAction(t, decide(fresh(t).claim(t0).settle(t0, balancer), t0), Claim) // nothing stands under the key
 	limited := Sent{Outcome: NotExecuted, Refused: true, Error: true, Answer: &Answer{Status: 429, Body: []byte("slow down")}}
 	wantAction(t, decide(fresh(t).claim(t0).settle(t0, lostWord).claim(t0).settle(t0, limited).want(StateUnknown), t0), Claim)
+	// The next refusal of a repeat, and every one after it, has the next one wait.
+	slowed := fresh(t).claim(t0).settle(t0, lostWord).claim(t0).settle(t0, limited).claim(t0).settle(t0, limited)
+	wantRefused(t, decide(slowed, t0), InDoubt, Unknown)
+	wantAction(t, decide(slowed, at(6*time.Second)), Claim)
 	for name, elsewhere := range map[string]func(*Request, *View){
 		"another address":    func(q *Request, _ *View) { q.Facts.Endpoint = "https://other.example" },
 		"another credential": func(q *Request, _ *View) { q.Facts.Credential = "c0ffee" },

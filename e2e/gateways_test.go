@@ -61,6 +61,13 @@ func players() []player {
 			pay:  jsonCall("/payments", `{"payments":{"amount":4990,"currency":"GBP","links":{"mandate":"MD000SANDBOX1"}}}`, "GoCardless-Version: 2015-07-06"),
 			slow: func(r request) request { return r },
 		},
+		{
+			name: "adyen", asks: true, stored: true,
+			open: played("adyen", ""),
+			pay: jsonCall("/v72/payments", `{"amount":{"value":4990,"currency":"EUR"},"merchantAccount":"ShopEU","returnUrl":"https://shop.example","paymentMethod":{"type":"scheme"},`+
+				`"additionalData":{"x":"y"}}`, "X-API-Key: "+secret),
+			decline: replacing(`"x":"y"`, `"RequestedTestAcquirerResponseCode":"2"`), slow: faulty("processing"),
+		},
 	}
 }
 

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -21,7 +23,14 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
+// together is how many tests run at a time: they wait for leases, deadlines and sweeps more than they work.
+const together = "4"
+
 func run(m *testing.M) int {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) { // nobody chose another
+		f.Value.Set(together)
+	}
 	dir, err := os.MkdirTemp("", "fence-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)

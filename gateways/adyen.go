@@ -81,7 +81,8 @@ var adyenNotes = []string{
 	"A result code of Error is left in doubt: the webhook tells.",
 	"An error without transient-error: true is the key's stored answer although the bank may have acted: it is not asked again.",
 	"Chargebacks, expiries and offers that closed move no payment state here: their notices only wake the reconcile.",
-	"A look-up of transfers needs createdUntil, which no lookup can fill in: a lost transfer is found out by a repeat only.",
+	"Transfers are listed by reference, which finds a lost one and proves no absence. They have a host of their own: take the " +
+		"gateway into service once more, under another name, with that baseURL.",
 	"Classic Payments take no key by their description: after a doubt nothing is resent there, and a person decides.",
 	"Apps that sign in by Basic authentication set credentialHeader: Authorization.",
 }

@@ -185,6 +185,8 @@ func adyenTransfers() []*Route {
 		{Status: taken, When: when(id, is("/status", "booked")), Outcome: "succeeded", Stored: "yes", Payment: "done"},
 		{Status: []string{"2xx"}, Outcome: "unknown"},
 	})
+	create.Params["version"] = "path:version"
+	create.Lookup = adyenTransferLookup()
 	back := route("transfers_return", "transfers/{id}/returns", append([]*AnswerRule{
 		{Status: []string{"200"}, When: when(id, is("/status", "Declined")), Outcome: "declined", Stored: "yes"},
 	}, adyenPending(adyenDone("200", id, is("/status", "Authorised")))...))
@@ -204,6 +206,24 @@ func adyenTransfers() []*Route {
 		r.NoReference = true
 	}
 	return []*Route{create, undo(back), approve, undo(cancel), grant}
+}
+
+// adyenTransferLookup lists by reference. How soon a transfer is listed is not said, so that nothing found proves nothing; a list
+// with a further page tells nothing.
+func adyenTransferLookup() *Lookup {
+	return &Lookup{
+		Kind: KindList, SinceFormat: "rfc3339",
+		Target: "/btl/{version}/transfers?reference={reference}&createdSince={since}&createdUntil={until}&limit=100",
+		Object: "/btl/{version}/transfers/{object}", ID: "/id",
+		Is: when(absent("/_links/next")), Items: "/data",
+		Each:      when(Condition{At: "/id"}, Condition{At: "/status"}),
+		Reference: "/reference", Amount: "/amount/value", Currency: "/amount/currency",
+		Cases: []Case{
+			{When: when(is("/status", slices.Clone(adyenTransferStates)...)), Is: CaseDone, Payment: "pending"},
+			{When: when(is("/status", "booked")), Is: CaseDone, Payment: "done"},
+		},
+		Answer: &FoundAnswer{Status: 202},
+	}
 }
 
 // adyenClassic are the Classic Payments API, whose description has no key.

@@ -38,10 +38,11 @@ func Airwallex() *Gateway {
 
 func airwallexGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkSDK, "Body field request_id in every call that moves money; its length and "+
-			"alphabet are not given.", airwallexPlugin),
-		"G2": guaranteed(Supported, MarkSecondHand, "Intents by merchant_order_id, transfers by request_id; an intent "+
-			"shows the request_id of its last operation.", airwallexClient),
+		"G1": guaranteed(Supported, MarkSDK,
+			"Body field request_id in every call that moves money; its length and alphabet are not given.", airwallexPlugin),
+		"G2": guaranteed(Supported, MarkSecondHand,
+			"Intents by merchant_order_id, transfers by request_id; an intent shows the request_id of its last operation.",
+			airwallexClient),
 		"G3": guaranteed(Undocumented, MarkInferred, "No time was found.", airwallexAPI),
 		"G4": guaranteed(Undocumented, MarkSecondHand, "A repeat may be refused with duplicate_request.", airwallexClient),
 		"G5": guaranteed(Undocumented, MarkInferred, "Nothing is said of it.", airwallexAPI),
@@ -52,17 +53,14 @@ func airwallexGuarantees() map[string]*Guarantee {
 func airwallexNotes() []string {
 	return []string{
 		"How long a request_id is kept, and what a repeat gets, is not documented: after doubt nothing is sent again; a " +
-			"lookup may find the intent, " +
-			"else a person decides (review).",
+			"lookup may find the intent, else a person decides (review).",
 		"400 also covers failures at Airwallex or behind it: only listed codes are definite. provider_* and " +
 			"duplicate_request are in doubt.",
 		"An app's own merchant_order_id names an order, not a call, and cannot be looked up. Transfers are found by " +
-			"request_id only, which is the key: " +
-			"no lookup is declared for them.",
+			"request_id only, which is the key: no lookup is declared for them.",
 		"Whether an intent that wants a payment method was declined or never confirmed cannot be told from its state.",
 		"The bearer token changes every half hour, so that exactly one account is configured, and the lookup credential is " +
-			"a file that somebody " +
-			"keeps fresh. The log-in passes without a key.",
+			"a file that somebody keeps fresh. The log-in passes without a key.",
 		"Card data goes to pci-api.airwallex.com, a host of its own that is not declared here.",
 	}
 }

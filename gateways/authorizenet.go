@@ -40,15 +40,18 @@ func AuthorizeNet() *Gateway {
 
 func authorizenetGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Lacking, MarkDocumented, "Only a duplicate window, of 2 minutes by default and 8 hours at most, "+
-			"over card, expiry, type, amount, purchase "+
-			"order, invoice, customer, name and address.", authorizenetWindow),
-		"G2": guaranteed(Partial, MarkSDK, "Lists of unsettled transactions and of batches, matched on the invoice number, "+
-			"and details by transaction id; all by POST.", authorizenetSamples),
-		"G3": guaranteed(Partial, MarkDocumented, "duplicateWindow: 2 minutes by default, 28800 seconds at "+
-			"most.", authorizenetWindow),
-		"G4": guaranteed(Lacking, MarkDocumented, "A refusal with reason 11; with the first transaction's id where a "+
-			"window was sent.", authorizenetWindow),
+		"G1": guaranteed(Lacking, MarkDocumented,
+			"Only a duplicate window, of 2 minutes by default and 8 hours at most, over card, expiry, type, amount, "+
+				"purchase order, invoice, customer, name and address.",
+			authorizenetWindow),
+		"G2": guaranteed(Partial, MarkSDK,
+			"Lists of unsettled transactions and of batches, matched on the invoice number, and details by transaction id; "+
+				"all by POST.",
+			authorizenetSamples),
+		"G3": guaranteed(Partial, MarkDocumented,
+			"duplicateWindow: 2 minutes by default, 28800 seconds at most.", authorizenetWindow),
+		"G4": guaranteed(Lacking, MarkDocumented,
+			"A refusal with reason 11; with the first transaction's id where a window was sent.", authorizenetWindow),
 		"G5": guaranteed(Lacking, MarkDocumented, "Any other value of a matched field is a new charge.", authorizenetWindow),
 		"G6": guaranteed(Supported, MarkInferred, "Webhooks net.authorize.payment.*, with X-ANET-Signature.", authorizenetPython),
 	}
@@ -58,11 +61,10 @@ func authorizenetNotes() []string {
 	return []string{
 		"No key, no lookup (every read is a POST): after doubt nothing is sent again; a person decides (review).",
 		"Write the call's key into order.invoiceNumber (at most 20 characters) and send duplicateWindow 28800: that is a " +
-			"weak key for 8 hours, and the " +
-			"person who decides finds the transaction by it.",
+			"weak key for 8 hours, and the person who decides finds the transaction by it.",
 		"One address serves charges, refunds, voids and reads: the sidecar cannot tell them apart, takes each for a call " +
-			"that moves money, and asks " +
-			"no Fence-Undo of a refund. An app's reads need a Fence-Key of their own, or go to the gateway directly.",
+			"that moves money, and asks no Fence-Undo of a refund. An app's reads need a Fence-Key of their own, or go to " +
+			"the gateway directly.",
 		"The credential stands in the body, so that no account is told by it.",
 		"Response code 3 with reason 11 speaks of an earlier transaction: in doubt. refId is only echoed.",
 		"Response code 4 is held for review: carried out, the money pending.",

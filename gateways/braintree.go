@@ -1,6 +1,9 @@
 package gateways
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 const (
 	braintreePython     = "https://github.com/braintree/braintree_python"
@@ -36,28 +39,27 @@ func Braintree() *Gateway {
 
 func braintreeGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Body field api_request_key, at most 255 characters, for a limited "+
-			"audience. Without it only duplicate "+
-			"checking: 30 s, same amount, order id and payment method, after a "+
-			"success.", braintreeIdempotent, braintreeDuplicates, braintreePython),
-		"G2": guaranteed(Supported, MarkSDK, "Transaction search by order_id; how soon it shows a transaction is not "+
-			"said.", braintreePython),
+		"G1": guaranteed(Supported, MarkDocumented,
+			"Body field api_request_key, at most 255 characters, for a limited audience. Without it only duplicate "+
+				"checking: 30 s, same amount, order id and payment method, after a success.",
+			braintreeIdempotent, braintreeDuplicates, braintreePython),
+		"G2": guaranteed(Supported, MarkSDK,
+			"Transaction search by order_id; how soon it shows a transaction is not said.", braintreePython),
 		"G3": guaranteed(Supported, MarkDocumented, "30 days for an api_request_key.", braintreeIdempotent),
 		"G4": guaranteed(Partial, MarkSDK, "The same transaction in its present state.", braintreePython, braintreeIdempotent),
 		"G5": guaranteed(Supported, MarkSDK, "422 with validation error 915232.", braintreePython),
-		"G6": guaranteed(Supported, MarkInferred, "Webhooks with bt_signature and bt_payload; the transaction can be "+
-			"read.", braintreePython),
+		"G6": guaranteed(Supported, MarkInferred,
+			"Webhooks with bt_signature and bt_payload; the transaction can be read.", braintreePython),
 	}
 }
 
 func braintreeNotes() []string {
 	return []string{
 		"Declared without a key and without a lookup: XML bodies are not changed, and the search is a POST: after doubt " +
-			"nothing is sent again; " +
-			"a person decides (review). Write the call's key into order_id, so that the control panel finds it.",
+			"nothing is sent again; a person decides (review). Write the call's key into order_id, so that the control " +
+			"panel finds it.",
 		"Duplicate checking holds for 30 s, does not wait for a first call in flight, and its refusal (gateway_rejected, " +
-			"reason duplicate) means " +
-			"that an earlier identical call succeeded: it stays in doubt.",
+			"reason duplicate) means that an earlier identical call succeeded: it stays in doubt.",
 		"Validation errors 915232 to 915235 speak of an earlier request with the same api_request_key: in doubt.",
 		"clientMutationId of the GraphQL API is no idempotency key. The GraphQL API has its own host and is not declared here.",
 		"The SDKs pin the certificates of sandbox and production; the environment Development takes GATEWAY_PORT.",
@@ -76,7 +78,7 @@ var braintreeRejections = []string{
 	"token_issuance",
 }
 
-// braintreeDoubts are validation errors that speak of an earlier request: another one under the key, in flight, failed, server error.
+// braintreeDoubts are validation errors that speak of an earlier request under the key: another, in flight, failed, server error.
 var braintreeDoubts = []string{"915232", "915233", "915234", "915235"}
 
 // braintreeErrors is how many validation errors of one transaction are read.
@@ -102,15 +104,15 @@ func braintreeValidation() (rules []*AnswerRule) {
 	const errors = "/api-error-response/errors/transaction/errors/error"
 	places := []string{""}
 	for i := range braintreeErrors {
-		places = append(places, "/"+string(rune('0'+i)))
+		places = append(places, fmt.Sprintf("/%d", i))
 	}
 	for _, p := range places {
 		rules = append(rules, answered("unknown", "", on("422"), is(errors+p+"/code", braintreeDoubts...)))
 	}
-	last := string(rune('0' + braintreeErrors))
+	further := fmt.Sprintf("%s/%d", errors, braintreeErrors)
 	return append(rules,
 		answered("not-executed", "", on("422"), present(errors+"/code")),
-		answered("not-executed", "", on("422"), present(errors+"/0/code"), present(errors+"/1/code"), absent(errors+"/"+last)),
+		answered("not-executed", "", on("422"), present(errors+"/0/code"), present(errors+"/1/code"), absent(further)),
 	)
 }
 
@@ -119,6 +121,14 @@ func braintreePayment() *Payment {
 		[]string{"submitted_for_settlement", "settling", "settled", "settlement_pending", "settlement_confirmed"},
 		[]string{"processor_declined", "gateway_rejected", "failed", "authorization_expired", "settlement_declined"},
 		[]string{"voided"})
+}
+
+// braintreeCame makes a 2xx count if the transaction has come to a status.
+func braintreeCame(statuses ...string) []*AnswerRule {
+	return []*AnswerRule{
+		answered("succeeded", "", on("200", "201"), present("/transaction/id"), is("/transaction/status", statuses...)),
+		answered("unknown", "", on("2xx")),
+	}
 }
 
 func braintreeRoutes() []*Route {
@@ -132,15 +142,17 @@ func braintreeRoutes() []*Route {
 	sale.Object = "/transaction/id"
 	void := undo(act("transactions_void", "PUT", "void"))
 	void.Payment = paid("/transaction/status", nil, []string{"voided"}, nil, nil)
-	void.Answers = []*AnswerRule{
-		answered("succeeded", "", on("200", "201"), present("/transaction/id"), is("/transaction/status", "voided")),
-		answered("unknown", "", on("2xx")),
+	void.Answers = braintreeCame("voided")
+	settle := func(name, method, path string) *Route {
+		r := act(name, method, path)
+		r.Answers = braintreeCame("submitted_for_settlement", "settling", "settled", "settlement_pending", "settlement_confirmed")
+		return r
 	}
 	return []*Route{
 		passing("transactions_search", all+"/advanced_search_ids", all+"/advanced_search"),
 		sale,
-		act("transactions_submit", "PUT", "submit_for_settlement"),
-		act("transactions_submit_partial", "POST", "submit_for_partial_settlement"),
+		settle("transactions_submit", "PUT", "submit_for_settlement"),
+		settle("transactions_submit_partial", "POST", "submit_for_partial_settlement"),
 		act("transactions_adjust", "PUT", "adjust_authorization"),
 		act("transactions_clone", "POST", "clone"),
 		undo(act("transactions_cancel_release", "PUT", "cancel_release")),

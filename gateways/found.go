@@ -28,7 +28,7 @@ func (q *query) read(it item, ours, none bool) claims.Finding {
 		return q.found(Case{Is: CaseDone}, it)
 	}
 	// A match that nobody can read still must not carry another amount.
-	if q.l.Kind != KindGet && q.f.Lookup[appReference] == "" {
+	if q.listed() && (q.f.Lookup[appReference] == "" || q.l.Key != "") {
 		if f, ok := q.compare(it); !ok && f.Kind == claims.Contradiction {
 			return f
 		}
@@ -62,7 +62,7 @@ func (q *query) called(c Case) bool {
 
 // found checks amount and currency of a match that is done or failed.
 func (q *query) found(c Case, it item) claims.Finding {
-	if q.f.Lookup[appReference] != "" && !q.byID {
+	if q.f.Lookup[appReference] != "" && !q.byID && q.l.Key == "" {
 		return cannotTell("the reference is the app's own, and not declared unique")
 	}
 	if f, ok := q.compare(it); !ok {

@@ -267,15 +267,16 @@ const (
 	KindList   = "list"   // a list that is consistent with writes
 	KindGet    = "get"    // the object itself
 	KindSearch = "search" // an index that lags: it never proves absence
+	KindObject = "object" // the object itself, once its id is known: it never proves absence
 )
 
 // Lookup is how a route finds out what became of a call.
 type Lookup struct {
-	Kind string `yaml:"kind"` // list, get, search
-	// Target is the request target; {since}, {reference} and the names of the route's Params are filled in, escaped.
+	Kind string `yaml:"kind"` // list, get, search, object
+	// Target is the request target; {since}, {until}, {reference}, {key} and the names of the route's Params are filled in, escaped.
 	Target string `yaml:"target"`
 	// SinceFormat is unix (default) or rfc3339; since is the first attempt's start minus Window (default 10m: a clock
-	// offset of 5m and 5m to spare).
+	// offset of 5m and 5m to spare), until the time of asking plus Window.
 	SinceFormat string   `yaml:"sinceFormat"`
 	Window      Duration `yaml:"window"`
 	// Object is the request target of the object itself, with {object} for its id: used where the id is known, to read where the
@@ -295,6 +296,8 @@ type Lookup struct {
 	SameAs string `yaml:"sameAs"`
 	// Reference points at our reference in an item.
 	Reference string `yaml:"reference"`
+	// Key points at our idempotency key in an item: it is then matched by that, instead of by the reference.
+	Key string `yaml:"key"`
 	// Amount and Currency point at what is compared with the Params amount and currency, where the call had them.
 	Amount   string `yaml:"amount"`
 	Currency string `yaml:"currency"`

@@ -164,7 +164,7 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("%s: %v", h, ok)
 		}
 	}
-	if g, ok := r.ByName("plain"); !ok || g.BaseURL != "https://api.plain.example:8443" || len(r.All()) != 2 {
+	if g, ok := r.ByName("plain"); !ok || g.BaseURL != "https://api.plain.example:8443" || len(r.All()) != len(Builtin())+1 {
 		t.Error("plain is not there")
 	}
 	if _, ok := r.ByHost("evil.example"); ok {

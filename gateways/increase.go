@@ -35,8 +35,8 @@ func Increase() *Gateway {
 func increaseGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
 		"G1": guaranteed(Supported, MarkDocumented, "Header Idempotency-Key on POST, at most 200 characters.", increaseKeysPage),
-		"G2": guaranteed(Supported, MarkDocumented, "Lists take a filter idempotency_key; how soon they show an object is "+
-			"not said.", increaseKeysPage, increaseGo),
+		"G2": guaranteed(Supported, MarkDocumented,
+			"Lists take a filter idempotency_key; how soon they show an object is not said.", increaseKeysPage, increaseGo),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given; the object keeps its key.", increaseKeysPage),
 		"G4": guaranteed(Supported, MarkDocumented, "The object, with Idempotent-Replayed: true.", increaseKeysPage),
 		"G5": guaranteed(Supported, MarkDocumented, "409 idempotency_key_already_used_error with resource_id.", increaseKeysPage),
@@ -46,9 +46,8 @@ func increaseGuarantees() map[string]*Guarantee {
 
 func increaseNotes() []string {
 	return []string{
-		"How long keys are kept is not documented, and a lookup cannot ask by key yet: after doubt nothing is sent again; " +
-			"a person decides (review). " +
-			"GET /<kind>?idempotency_key=<gateway key> shows the object.",
+		"How long keys are kept is not documented: after doubt nothing is sent again. A transfer is looked up by its key; where it is " +
+			"not shown, or not in a state that tells, a person decides (review).",
 		"409 idempotency_key_already_used_error names the object that the key has made: in doubt until that was read.",
 		"A transfer that waits for approval was made: its money is pending.",
 		"The SDKs resend 408, 409, 429 and 5xx; x-should-retry: false stops them.",
@@ -120,6 +119,14 @@ func increaseTransfer(kind string, s increaseStates) []*Route {
 		Name: kind + "s_create", Method: "POST", Path: path, NoReference: true, Object: "/id", Payment: pay,
 		Answers: increaseMade(kind, good...),
 		Params:  map[string]string{"amount": "body:amount"},
+		// How soon the filter shows an object is not said, so that nothing found proves nothing.
+		Lookup: &Lookup{
+			Kind: KindSearch, Target: path + "?idempotency_key={key}", Items: "/data", ID: "/id", Key: "/idempotency_key",
+			Object: path + "/{object}", Each: when(is("/type", kind), present("/id")), Amount: "/amount",
+			Cases:  []Case{{When: when(is("/status", good...)), Is: CaseDone}},
+			Pages:  &Pages{Next: "/next_cursor", Param: "cursor"},
+			Answer: &FoundAnswer{},
+		},
 	}
 	approve := &Route{
 		Name: kind + "s_approve", Method: "POST", Path: path + "/{id}/approve", NoReference: true, Object: "/id", Payment: pay,

@@ -231,13 +231,13 @@ func TestKeepValidate(t *testing.T) {
 
 // TestKeepForStripe: what the document's example keeps of a success and of a decline tells the SDK what the whole told it.
 func TestKeepForStripe(t *testing.T) {
-	doc, err := os.ReadFile("../docs/gateways.md")
+	doc, err := os.ReadFile("../docs/gateway-files.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, example, _ := strings.Cut(string(doc), "```yaml\nextends: stripe\n")
 	example, _, ok := strings.Cut(example, "```")
-	g, err := Load([]byte("extends: stripe\n"+example), "gateways.md")
+	g, err := Load([]byte("extends: stripe\n"+example), "gateway-files.md")
 	if !ok || err != nil || g.Keep == nil {
 		t.Fatalf("the document's example: %v", err)
 	}

@@ -91,7 +91,7 @@ func (g *Gateway) AfterDoubt(r *Route) string {
 	rules, retention := g.LookupRules(r.Name), first(r.KeyRetention, g.KeyRetention)
 	var parts []string
 	if r.Lookup != nil {
-		how := map[string]string{KindList: "listed", KindGet: "read", KindSearch: "searched for"}[r.Lookup.Kind]
+		how := map[string]string{KindList: "listed", KindGet: "read", KindSearch: "searched for", KindObject: "read once its id is known"}[r.Lookup.Kind]
 		parts = append(parts, how)
 		if rules.Proves && rules.Keyed {
 			parts = append(parts, fmt.Sprintf("%d misses prove absence", rules.Misses))

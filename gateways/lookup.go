@@ -114,6 +114,17 @@ func WithObject(f claims.Facts, id string) claims.Facts {
 	return f
 }
 
+// ours reports whether an item carries our reference, or our key where that is what it is known by.
+func (q *query) ours(doc any) bool {
+	if q.l.Key != "" {
+		return q.f.GatewayKey != "" && text(doc, q.l.Key) == q.f.GatewayKey
+	}
+	return q.l.Reference != "" && q.f.Reference != "" && text(doc, q.l.Reference) == q.f.Reference
+}
+
+// listed reports whether matches are items of a list, known by our reference.
+func (q *query) listed() bool { return q.l.Kind == KindList || q.l.Kind == KindSearch }
+
 // object reads the object whose id is known. That it is not there says nothing: the gateway has named it.
 func (q *query) object(ctx context.Context) (claims.Finding, error) {
 	q.byID = true
@@ -140,11 +151,11 @@ func (q *query) object(ctx context.Context) (claims.Finding, error) {
 	switch {
 	case q.l.ID != "" && text(it.doc, q.l.ID) != q.f.Lookup[objectParam]:
 		return cannotTell("the lookup's answer is about another object"), nil
-	case q.l.Kind != KindGet && !allHold(q.l.Each, it.doc):
+	case !allHold(q.l.Each, it.doc):
 		return cannotTell("the found item is not of the declared form"), nil
 	}
-	ours := q.l.Reference != "" && q.f.Reference != "" && text(it.doc, q.l.Reference) == q.f.Reference
-	if q.l.Kind != KindGet && q.f.Reference != "" && !ours {
+	ours := q.ours(it.doc)
+	if q.listed() && (q.f.Reference != "" || q.l.Key != "") && !ours {
 		return claims.Finding{Kind: claims.Contradiction, Reason: "the gateway names an object that does not carry the call's reference"}, nil
 	}
 	hit := q.read(it, ours, q.l.Reference != "" && text(it.doc, q.l.Reference) == "")
@@ -175,6 +186,9 @@ type query struct {
 
 // target fills the template in.
 func (q *query) target() (target, why string) {
+	if q.l.Kind == KindObject {
+		return "", "the gateway can be asked for an object by its id only, and that is not known"
+	}
 	if q.l.Reference != "" && q.f.Reference == "" {
 		return "", "the call was sent without a reference"
 	}
@@ -203,17 +217,28 @@ func (q *query) value(name string) string {
 	switch name {
 	case "reference":
 		return q.f.Reference
+	case "key":
+		return q.f.GatewayKey
 	case "since":
 		if q.first.Wall.IsZero() {
 			return ""
 		}
-		since := q.start().Add(-q.l.Window)
-		if q.l.SinceFormat == "rfc3339" {
-			return since.UTC().Format(time.RFC3339)
+		return q.l.spell(q.start().Add(-q.l.Window))
+	case "until":
+		if q.asked.Wall.IsZero() {
+			return ""
 		}
-		return strconv.FormatInt(since.Unix(), 10)
+		return q.l.spell(q.asked.Wall.Add(q.l.Window))
 	}
 	return q.f.Lookup[name]
+}
+
+// spell writes a time as the gateway's lists take it.
+func (l *Lookup) spell(t time.Time) string {
+	if l.SinceFormat == "rfc3339" {
+		return t.UTC().Format(time.RFC3339)
+	}
+	return strconv.FormatInt(t.Unix(), 10)
 }
 
 // start is the earlier of two readings of the first attempt's start: what the wall clock showed then, and what it shows now
@@ -290,7 +315,7 @@ func (q *query) get(ctx context.Context, target string) (claims.Finding, error) 
 	case q.l.SameAs != "" && text(doc, q.l.ID) != q.f.Lookup[q.l.SameAs]:
 		return cannotTell("the lookup's answer is about another object"), nil
 	}
-	ours := q.l.Reference != "" && text(doc, q.l.Reference) == q.f.Reference
+	ours := q.ours(doc)
 	none := q.l.Reference != "" && text(doc, q.l.Reference) == ""
 	hit := q.read(item{raw: raw, doc: doc}, ours, none)
 	return q.conclude([]reading{{Finding: hit}}), nil
@@ -318,7 +343,7 @@ func (q *query) list(ctx context.Context, target string) (claims.Finding, error)
 			return cannotTell("the lookup's answer has no list"), nil
 		}
 		for _, it := range items {
-			if text(it.doc, q.l.Reference) == q.f.Reference {
+			if q.ours(it.doc) {
 				hits = append(hits, reading{q.each(it), text(it.doc, q.l.ID)})
 			}
 		}

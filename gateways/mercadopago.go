@@ -39,17 +39,19 @@ func MercadoPago() *Gateway {
 
 func mercadopagoGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Header X-Idempotency-Key, at most 128 characters, required on "+
-			"payments, refunds and orders.", mercadopagoNews, mercadopagoErrors),
-		"G2": guaranteed(Supported, MarkDocumented, "GET /v1/payments/search by external_reference; how soon it shows a "+
-			"payment is not said.", mercadopagoGo),
+		"G1": guaranteed(Supported, MarkDocumented,
+			"Header X-Idempotency-Key, at most 128 characters, required on payments, refunds and orders.",
+			mercadopagoNews, mercadopagoErrors),
+		"G2": guaranteed(Supported, MarkDocumented,
+			"GET /v1/payments/search by external_reference; how soon it shows a payment is not said.", mercadopagoGo),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given.", mercadopagoErrors),
-		"G4": guaranteed(Supported, MarkDocumented, "Payments: the payment that exists is returned. Orders may answer "+
-			"409.", mercadopagoNews, mercadopagoErrors),
-		"G5": guaranteed(Partial, MarkDocumented, "Orders: 409 idempotency_key_already_used. Payments: a conflict answer "+
-			"whose code is not known.", mercadopagoErrors),
-		"G6": guaranteed(Supported, MarkSDK, "Webhooks payment, order, merchant_order with the id only, signed over id, "+
-			"request id and time.", mercadopagoGo),
+		"G4": guaranteed(Supported, MarkDocumented,
+			"Payments: the payment that exists is returned. Orders may answer 409.", mercadopagoNews, mercadopagoErrors),
+		"G5": guaranteed(Partial, MarkDocumented,
+			"Orders: 409 idempotency_key_already_used. Payments: a conflict answer whose code is not known.",
+			mercadopagoErrors),
+		"G6": guaranteed(Supported, MarkSDK,
+			"Webhooks payment, order, merchant_order with the id only, signed over id, request id and time.", mercadopagoGo),
 	}
 }
 
@@ -58,8 +60,7 @@ func mercadopagoNotes() []string {
 		"How long keys are kept is not documented: after doubt nothing is sent again; a search may find the payment, else " +
 			"a person decides (review).",
 		"The page on errors advises a new key after 409 idempotency_key_already_used and after 500 " +
-			"idempotency_validation_failed. Both are in doubt: " +
-			"a new key may charge twice.",
+			"idempotency_validation_failed. Both are in doubt: a new key may charge twice.",
 		"A payment is answered 201 also when it was rejected; an order that failed is answered 402.",
 		"An app's own external_reference names an order, not a call, and cannot be looked up; what the sidecar writes there can.",
 		"PUT on a payment captures or cancels by its body: it takes no key, and is no undo route although it can cancel.",

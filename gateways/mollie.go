@@ -35,32 +35,34 @@ func Mollie() *Gateway {
 		UnknownStatus:  424,                                 // the SDKs resend 5xx
 		// An error's own members are the problem's; _links stands in every answer, so that one of ours tells them apart.
 		Error: ErrorShape{Members: map[string]any{
-			"fence":  "{slug}",
-			"_links": map[string]any{"documentation": map[string]any{"href": "https://docs.mollie.com/reference/handling-errors", "type": "text/html"}},
+			"fence": "{slug}",
+			"_links": map[string]any{"documentation": map[string]any{
+				"href": "https://docs.mollie.com/reference/handling-errors", "type": "text/html",
+			}},
 		}},
 	}
 }
 
 func mollieGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Header Idempotency-Key on POST; PATCH and DELETE are said to pass it "+
-			"over.", mollieKeysPage, mollieSpec),
-		"G2": guaranteed(Partial, MarkDocumented, "Lists, newest first, matched on metadata; no filter on a "+
-			"reference.", mollieKeysPage, mollieSpec),
+		"G1": guaranteed(Supported, MarkDocumented,
+			"Header Idempotency-Key on POST; PATCH and DELETE are said to pass it over.", mollieKeysPage, mollieSpec),
+		"G2": guaranteed(Partial, MarkDocumented,
+			"Lists, newest first, matched on metadata; no filter on a reference.", mollieKeysPage, mollieSpec),
 		"G3": guaranteed(Supported, MarkSecondHand, "One hour, the shortest of all.", mollieNote),
-		"G4": guaranteed(Supported, MarkSecondHand, "The cached answer with Idempotent-Replayed: true; 409 while the first "+
-			"is in flight.", mollieKeysPage, mollieNote),
+		"G4": guaranteed(Supported, MarkSecondHand,
+			"The cached answer with Idempotent-Replayed: true; 409 while the first is in flight.",
+			mollieKeysPage, mollieNote),
 		"G5": guaranteed(Supported, MarkSecondHand, "400 where the parameters differ.", mollieNote),
-		"G6": guaranteed(Supported, MarkDocumented, "A form with the id, unsigned, to the payment's webhookUrl; newer "+
-			"events are signed.", mollieSpec, molliePHP),
+		"G6": guaranteed(Supported, MarkDocumented,
+			"A form with the id, unsigned, to the payment's webhookUrl; newer events are signed.", mollieSpec, molliePHP),
 	}
 }
 
 func mollieNotes() []string {
 	return []string{
 		"A key is kept for an hour only, by second-hand notes: after doubt nothing is sent again; a lookup may find the " +
-			"object by metadata, else a " +
-			"person decides (review) when the hour has passed.",
+			"object by metadata, else a person decides (review) when the hour has passed.",
 		"Lists have no filter: the newest 250 are read, and a miss proves nothing.",
 		"metadata.fence_ref is the sidecar's own; metadata that is a text or a list does not take it, and the payment " +
 			"cannot then be looked up.",

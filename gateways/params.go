@@ -32,7 +32,7 @@ func (m Match) params(b body) (map[string]string, error) {
 			return nil, &BadRequest{Detail: "body field " + field + " stands more than once"}
 		case len(vs) == 1 && len(vs[0]) > maxParam:
 			return nil, &BadRequest{Detail: fmt.Sprintf("%s %s has %d bytes, at most %d are allowed", where, field, len(vs[0]), maxParam)}
-		case !ok, len(vs) == 1 && vs[0] != "" && !ofKind(name, vs[0]):
+		case !ok, len(vs) == 1 && vs[0] != "" && !ofKind(name, vs[0]) && !(where == "path" && partOfID(vs[0])):
 			left = append(left, name)
 		case len(vs) == 1 && vs[0] != "":
 			out[name] = vs[0]
@@ -92,6 +92,23 @@ func ofKind(name, value string) bool {
 	}
 	return idKind.MatchString(value) && !likeCard(value)
 }
+
+// partOfID reports whether what looks like a card number in a segment of the path is part of a longer id, grown together with
+// letters: ids such as PayPal's are letters and digits in any order.
+func partOfID(value string) bool {
+	if !idKind.MatchString(value) {
+		return false
+	}
+	for _, at := range cardRun.FindAllStringIndex(value, -1) {
+		grown := at[0] > 0 && letter(value[at[0]-1]) || at[1] < len(value) && letter(value[at[1]])
+		if n := digits(value[at[0]:at[1]]); n >= 13 && n <= 19 && luhn(value[at[0]:at[1]]) && !grown {
+			return false
+		}
+	}
+	return true
+}
+
+func letter(c byte) bool { return alnum(c) && (c < '0' || c > '9') }
 
 // keepable reports whether an app's own reference may be stored.
 func keepable(value string) bool {

@@ -47,6 +47,12 @@ func TestParamKinds(t *testing.T) {
 	if f, _ := g.AskAt(t.Context(), c.Facts, begun, asked, (&script{t: t}).ask); f.Kind != claims.CouldNotTell {
 		t.Errorf("%+v", f)
 	}
+	// An id in the path may hold such digits among its letters.
+	for id, want := range map[string]string{"0VF52814937998046": "0VF52814937998046", "x" + card: "x" + card, "x-" + card: ""} {
+		if c := prepare(t, g, post("/v1/payment_intents/"+id+"/cancel", mediaForm, "")); c.Facts.Lookup["id"] != want {
+			t.Errorf("%s is stored as %q", id, c.Facts.Lookup["id"])
+		}
+	}
 	// An app's own reference is stored, so it is held to the same.
 	p := generic(t)
 	in := post("/charges", "application/json", `{"reference":"`+card+`"}`)

@@ -52,15 +52,14 @@ func paypalOlderUndoes() (routes []*Route) {
 	return routes
 }
 
-// paypalKnown is a lookup of an object whose id is known. PayPal cannot be asked for one that is not: no request has the field
-// that the target asks for, so a lost call is told by a repeat only.
+// paypalKnown is a lookup of an object whose id is known. PayPal cannot be asked for one that is not, so that a lost call is told by a
+// repeat only.
 func paypalKnown(r *Route, object, id string, states []paypalState) *Route {
 	if r.Params == nil {
 		r.Params = map[string]string{}
 	}
-	r.Params["known"] = "body:fence_known"
 	r.Lookup = &Lookup{
-		Kind: KindGet, Target: object + "{known}", SameAs: "known", Object: object + "{object}", ID: id,
+		Kind: KindObject, Object: object + "{object}", ID: id,
 		Cases: paypalCases(states), Answer: &FoundAnswer{},
 	}
 	return r

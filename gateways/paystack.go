@@ -34,24 +34,24 @@ func Paystack() *Gateway {
 
 func paystackGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Partial, MarkDocumented, "A reference that must be unique, of letters, digits, - . =; of "+
-			"transfers lower-case letters, digits, - _, at least 16. "+
-			"Refunds have none.", paystackSpec),
-		"G2": guaranteed(Supported, MarkDocumented, "GET /transaction/verify/{reference} and GET "+
-			"/transfer/verify/{reference}.", paystackSpec),
+		"G1": guaranteed(Partial, MarkDocumented,
+			"A reference that must be unique, of letters, digits, - . =; of transfers lower-case letters, digits, - _, at "+
+				"least 16. Refunds have none.",
+			paystackSpec),
+		"G2": guaranteed(Supported, MarkDocumented,
+			"GET /transaction/verify/{reference} and GET /transfer/verify/{reference}.", paystackSpec),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given; a used reference stays used.", paystackSpec),
 		"G4": guaranteed(Lacking, MarkDocumented, "400 duplicate_reference.", paystackSpec),
 		"G5": guaranteed(Supported, MarkDocumented, "Every reuse of a reference is refused, whatever the body.", paystackSpec),
-		"G6": guaranteed(Supported, MarkSecondHand, "Webhooks charge.*, transfer.*, refund.*, signed over the "+
-			"body.", paystackNotices),
+		"G6": guaranteed(Supported, MarkSecondHand,
+			"Webhooks charge.*, transfer.*, refund.*, signed over the body.", paystackNotices),
 	}
 }
 
 func paystackNotes() []string {
 	return []string{
 		"A repeat is refused, not replayed, and no time is given: after doubt nothing is sent again; a lookup by reference " +
-			"may find the " +
-			"transaction, else a person decides (review).",
+			"may find the transaction, else a person decides (review).",
 		"duplicate_reference means that the reference was used: in doubt until it was looked up. It must name one call only.",
 		"A decline burns the reference too: a new attempt (the next revision) needs a new one, which an app that writes " +
 			"its own must choose.",

@@ -43,25 +43,27 @@ func Razorpay() *Gateway {
 
 func razorpayGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Partial, MarkDocumented, "Payouts: header X-Payout-Idempotency, 4 to 36 characters, required. "+
-			"Refunds: X-Refund-Idempotency, at least 10. "+
-			"None for orders, captures, recurring payments and transfers.", razorpayPayouts, razorpayRefunds),
-		"G2": guaranteed(Partial, MarkSDK, "Orders by receipt, then their payments; refunds of a payment; payouts by "+
-			"reference_id and account number.", razorpayGo),
+		"G1": guaranteed(Partial, MarkDocumented,
+			"Payouts: header X-Payout-Idempotency, 4 to 36 characters, required. Refunds: X-Refund-Idempotency, at least "+
+				"10. None for orders, captures, recurring payments and transfers.",
+			razorpayPayouts, razorpayRefunds),
+		"G2": guaranteed(Partial, MarkSDK,
+			"Orders by receipt, then their payments; refunds of a payment; payouts by reference_id and account number.",
+			razorpayGo),
 		"G3": guaranteed(Undocumented, MarkDocumented, "No time is given.", razorpayPayouts, razorpayRefunds),
-		"G4": guaranteed(Supported, MarkDocumented, "Payouts and refunds: the saved result of the first request, failures "+
-			"too.", razorpayPayouts, razorpayRefunds),
-		"G5": guaranteed(Supported, MarkDocumented, "400 BAD_REQUEST_ERROR for another request under a used key.", razorpayPayouts),
-		"G6": guaranteed(Supported, MarkSecondHand, "Webhooks payment.*, order.paid, refund.*, payout.*, signed over the "+
-			"body.", razorpayGo),
+		"G4": guaranteed(Supported, MarkDocumented,
+			"Payouts and refunds: the saved result of the first request, failures too.", razorpayPayouts, razorpayRefunds),
+		"G5": guaranteed(Supported, MarkDocumented,
+			"400 BAD_REQUEST_ERROR for another request under a used key.", razorpayPayouts),
+		"G6": guaranteed(Supported, MarkSecondHand,
+			"Webhooks payment.*, order.paid, refund.*, payout.*, signed over the body.", razorpayGo),
 	}
 }
 
 func razorpayNotes() []string {
 	return []string{
 		"How long keys are kept is not documented, and orders, captures, recurring payments and transfers take none: after " +
-			"doubt nothing is sent " +
-			"again; a lookup may find the object, else a person decides (review).",
+			"doubt nothing is sent again; a lookup may find the object, else a person decides (review).",
 		"A payout that failed fails under its key for ever. A new key while the first is being processed pays twice.",
 		"Payouts are listed by account number, which the sidecar does not store: a payout in doubt is a person's, or the " +
 			"webhook's.",

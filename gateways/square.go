@@ -35,16 +35,21 @@ func Square() *Gateway {
 
 func squareGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Supported, MarkDocumented, "Body field idempotency_key, 1 to 45 characters, required on payments "+
-			"and refunds; complete and cancel take none.", squareSpec),
-		"G2": guaranteed(Partial, MarkDocumented, "Lists by time and location, matched on reference_id; they lag by "+
-			"several seconds. A payment can be canceled by its key.", squareSpec),
+		"G1": guaranteed(Supported, MarkDocumented,
+			"Body field idempotency_key, 1 to 45 characters, required on payments and refunds; complete and cancel take "+
+				"none.",
+			squareSpec),
+		"G2": guaranteed(Partial, MarkDocumented,
+			"Lists by time and location, matched on reference_id; they lag by several seconds. A payment can be canceled "+
+				"by its key.",
+			squareSpec),
 		"G3": guaranteed(Undocumented, MarkDocumented, "Not published, says the staff.", squareForum),
-		"G4": guaranteed(Supported, MarkSecondHand, "The original result; of stored errors and of calls in flight nothing "+
-			"is said.", squareForum),
+		"G4": guaranteed(Supported, MarkSecondHand,
+			"The original result; of stored errors and of calls in flight nothing is said.", squareForum),
 		"G5": guaranteed(Supported, MarkDocumented, "IDEMPOTENCY_KEY_REUSED.", squareSpec),
-		"G6": guaranteed(Supported, MarkInferred, "Webhooks payment.created, payment.updated, refund.created, "+
-			"refund.updated, signed over address and body.", squareGo),
+		"G6": guaranteed(Supported, MarkInferred,
+			"Webhooks payment.created, payment.updated, refund.created, refund.updated, signed over address and body.",
+			squareGo),
 	}
 }
 
@@ -53,14 +58,12 @@ func squareNotes() []string {
 		"How long a key is kept is not published: after doubt nothing is sent again; a lookup may find the payment, else a " +
 			"person decides (review).",
 		"A list without location_id shows the main location only, so that a payment without one cannot be looked up; an " +
-			"app's own reference_id " +
-			"names an order, not a call, and cannot be looked up either.",
+			"app's own reference_id names an order, not a call, and cannot be looked up either.",
 		"Refunds carry no reference: after doubt a person decides.",
 		"REQUEST_TIMEOUT and CONFLICT stand in the category of invalid requests and TEMPORARY_ERROR in the payment " +
 			"methods': each is in doubt.",
 		"POST /v2/payments/cancel takes the key of the payment, which is the sidecar's own and not the app's: a person may " +
-			"use it to neutralise an " +
-			"unknown payment. It succeeds where there is none, and cannot undo a completed payment.",
+			"use it to neutralise an unknown payment. It succeeds where there is none, and cannot undo a completed payment.",
 	}
 }
 

@@ -4,7 +4,10 @@ import "time"
 
 // Builtin returns the built-in gateways, fresh copies each time.
 func Builtin() []*Gateway {
-	return []*Gateway{Stripe(), CheckoutCom(), GoCardless()}
+	return []*Gateway{
+		Stripe(), Adyen(), PayPal(), CheckoutCom(), GoCardless(),
+		Braintree(), Square(), Mollie(), AuthorizeNet(), Razorpay(), Worldpay(), Airwallex(), MercadoPago(), Paystack(), Increase(),
+	}
 }
 
 // StripeVersion is the API version of Stripe's lookups: the one whose fields the tables below were read in.

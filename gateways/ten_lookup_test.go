@@ -54,6 +54,28 @@ func psVerify(reference, status, amount string) string {
 	return `{"status":true,"message":"x","data":{"reference":"` + reference + `","status":"` + status + `","amount":` + amount + `,"currency":"EUR"}}`
 }
 
+// inLookups are Increase's: each kind of transfer is listed by its key.
+func inLookups() (out []tenLookup) {
+	for kind, good := range map[string]string{
+		"account_transfer": "complete", "ach_transfer": "submitted", "wire_transfer": "complete", "check_transfer": "deposited",
+		"real_time_payments_transfer": "complete", "fednow_transfer": "complete", "card_push_transfer": "complete", "swift_transfer": "initiated",
+	} {
+		item := func(key, status, amount string) string {
+			return `{"data":[{"id":"t1","type":"` + kind + `","idempotency_key":"` + key + `","status":"` + status + `","amount":` + amount + `}],"next_cursor":null}`
+		}
+		pay := map[bool]string{true: "done", false: "pending"}[good == "complete" || good == "deposited"]
+		add := func(page string, want claims.FindingKind, payment string) {
+			out = append(out, tenLookup{Increase(), kind + "s_create", "/" + kind + "s?idempotency_key=KEY", page, want, payment})
+		}
+		add(item("KEY", good, "1000"), claims.FoundDone, pay)
+		add(item("KEY", good, "999"), claims.Contradiction, "")
+		add(item("KEY", "canceled", "1000"), claims.CouldNotTell, "")
+		add(item("OTHER", good, "1000"), claims.Missed, "")
+		add(`{"data":[],"next_cursor":null}`, claims.Missed, "")
+	}
+	return out
+}
+
 func tenLookups() []tenLookup {
 	const (
 		done, failed, missed, cannot, contra = claims.FoundDone, claims.FoundFailed, claims.Missed, claims.CouldNotTell,
@@ -65,7 +87,7 @@ func tenLookups() []tenLookup {
 		mp     = "/v1/payments/search?external_reference=REF&sort=date_created&criteria=desc"
 		ps, tr = "/transaction/verify/REF", "/transfer/verify/REF"
 	)
-	return []tenLookup{
+	return append(inLookups(), []tenLookup{
 		{Square(), "payments_create", sq, sqList("COMPLETED", "1000"), done, "done"},
 		{Square(), "payments_create", sq, sqList("APPROVED", "1000"), done, "pending"},
 		{Square(), "payments_create", sq, sqList("FAILED", "1000"), failed, "failed"},
@@ -136,13 +158,13 @@ func tenLookups() []tenLookup {
 		{Paystack(), "transfers_create", tr, psVerify("REF", "failed", "1000"), cannot, ""},
 		{Paystack(), "charge_submit", "/transaction/verify/x1", psVerify("x1", "success", "1000"), done, "done"},
 		{Paystack(), "charge_submit", "/transaction/verify/x1", psVerify("x1", "pending", "1000"), cannot, ""},
-	}
+	}...)
 }
 
 // tenFacts are what a call of the route kept.
 func tenFacts(g *Gateway, route string) claims.Facts {
-	minor := g.Name == "square" || g.Name == "razorpay" || g.Name == "worldpay" || g.Name == "paystack"
-	f := claims.Facts{Gateway: g.Name, Route: route, Reference: "REF", Lookup: map[string]string{}}
+	minor := g.Name == "square" || g.Name == "razorpay" || g.Name == "worldpay" || g.Name == "paystack" || g.Name == "increase"
+	f := claims.Facts{Gateway: g.Name, Route: route, GatewayKey: "KEY", Reference: "REF", Lookup: map[string]string{}}
 	for name := range g.route(route).Params {
 		v := map[string]string{"amount": "10.00", "currency": "eur", "location": "L1", "order": "order_1", "customer": "cst_1",
 			"id": "x1"}[name]
@@ -160,7 +182,7 @@ func tenFacts(g *Gateway, route string) claims.Facts {
 func TestTenLookups(t *testing.T) {
 	seen := map[string]bool{}
 	for _, tt := range tenLookups() {
-		g := valid(t, tt.g)
+		g := tenValid(t, tt.g)
 		name := fmt.Sprintf("%s.%s %.100s", g.Name, tt.route, tt.page)
 		seen[g.Name+"."+tt.route] = true
 		s := &script{t: t, pages: []string{tt.page}, date: later}
@@ -177,8 +199,8 @@ func TestTenLookups(t *testing.T) {
 			}
 		}
 	}
-	for _, make := range ten {
-		g := valid(t, make())
+	for _, declared := range ten {
+		g := tenValid(t, declared())
 		for _, r := range g.Routes {
 			key := g.Name + "." + r.Name
 			if r.Lookup != nil && !seen[key] && key != "mollie.customer_payments_create" && key != "worldpay.merchant_initiated_create" &&
@@ -196,7 +218,7 @@ func TestTenLookupFaults(t *testing.T) {
 		if tt.want == claims.CouldNotTell {
 			continue
 		}
-		g := valid(t, tt.g)
+		g := tenValid(t, tt.g)
 		for name, mod := range map[string]func(*claims.Answer){
 			"cut":   func(a *claims.Answer) { a.Body = a.Body[:len(a.Body)/2] },
 			"500":   func(a *claims.Answer) { a.Status = 500 },
@@ -233,7 +255,7 @@ func TestTenPolls(t *testing.T) {
 		{MercadoPago(), "payments_create", "/v1/payments/p1",
 			`{"id":"p1","external_reference":"REF","status":"approved","transaction_amount":10}`, "done"},
 	} {
-		g := valid(t, tt.g)
+		g := tenValid(t, tt.g)
 		s := &script{t: t, pages: []string{tt.object}, date: later}
 		f, err := g.AskAt(t.Context(), WithObject(tenFacts(g, tt.route), "p1"), begun, asked, s.ask)
 		if err != nil || f.Kind != claims.FoundDone || f.Payment != tt.payment || f.Object != "p1" || s.asked[0] != tt.target {
@@ -262,7 +284,7 @@ func TestMercadoPagoUpdate(t *testing.T) {
 		{"cancelled", "true", "", "cancelled", claims.CouldNotTell},
 		{"", "", "", "approved", claims.CouldNotTell},
 	} {
-		g := valid(t, MercadoPago())
+		g := tenValid(t, MercadoPago())
 		f := claims.Facts{Gateway: g.Name, Route: "payments_update", Lookup: map[string]string{"id": "7", "status": tt.status,
 			"capture": tt.capture, "amount": tt.amount}}
 		s := &script{t: t, pages: []string{`{"id":7,"status":"` + tt.found + `","transaction_amount":10}`}, date: later}

@@ -15,7 +15,7 @@ var ten = []func() *Gateway{
 	Braintree, Square, Mollie, AuthorizeNet, Razorpay, Worldpay, Airwallex, MercadoPago, Paystack, Increase,
 }
 
-func valid(t testing.TB, g *Gateway) *Gateway {
+func tenValid(t testing.TB, g *Gateway) *Gateway {
 	t.Helper()
 	if _, err := NewRegistry(g); err != nil {
 		t.Fatal(err)
@@ -30,8 +30,8 @@ func TestTenLevels(t *testing.T) {
 		"worldpay": "nyuuuy", "airwallex": "yyuuuy", "mercadopago": "yyuypy", "paystack": "pyunyy", "increase": "yyuyyy",
 	}
 	letters := map[byte]string{'y': Supported, 'p': Partial, 'n': Lacking, 'u': Undocumented}
-	for _, make := range ten {
-		g := valid(t, make())
+	for _, declared := range ten {
+		g := tenValid(t, declared())
 		for i, n := range GuaranteeNames {
 			v := g.Guarantees[n.Name]
 			switch {
@@ -54,8 +54,8 @@ func TestTenLevels(t *testing.T) {
 		}
 	}
 	if _, err := NewRegistry(func() (all []*Gateway) {
-		for _, make := range append(ten, Stripe) {
-			all = append(all, make())
+		for _, declared := range append(ten, Stripe) {
+			all = append(all, declared())
 		}
 		return all
 	}()...); err != nil {
@@ -65,8 +65,8 @@ func TestTenLevels(t *testing.T) {
 
 // TestTenAreFresh: no two copies share what a user's file could change.
 func TestTenAreFresh(t *testing.T) {
-	for _, make := range ten {
-		a, b := make(), make()
+	for _, declared := range ten {
+		a, b := declared(), declared()
 		a.Guarantees["G1"].Says, a.Notes[0], a.Routes[0].Name = "changed", "changed", "changed"
 		a.Routes[len(a.Routes)-1].Answers = nil
 		if b.Guarantees["G1"].Says == "changed" || b.Notes[0] == "changed" || b.Routes[0].Name == "changed" {
@@ -75,8 +75,8 @@ func TestTenAreFresh(t *testing.T) {
 	}
 }
 
-// promises says what a route promises beyond what is documented.
-func promises(g *Gateway) (found []string) {
+// tenPromises says what a route promises beyond what is documented.
+func tenPromises(g *Gateway) (found []string) {
 	for _, r := range g.Routes {
 		rules := g.LookupRules(r.Name)
 		if r.Probe && (g.key(r) == nil || first(r.KeyRetention, g.KeyRetention) == 0) {
@@ -99,9 +99,9 @@ func promises(g *Gateway) (found []string) {
 }
 
 func TestTenPromiseNothing(t *testing.T) {
-	for _, make := range ten {
-		g := valid(t, make())
-		for _, p := range promises(g) {
+	for _, declared := range ten {
+		g := tenValid(t, declared())
+		for _, p := range tenPromises(g) {
 			t.Errorf("%s.%s", g.Name, p)
 		}
 		if g.KeyRetention != 0 && g.Name != "mollie" {
@@ -120,26 +120,26 @@ func TestTenPromiseNothing(t *testing.T) {
 	if err := g.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if found := promises(g); len(found) != 2 {
+	if found := tenPromises(g); len(found) != 2 {
 		t.Errorf("a probe and a proof: %q", found)
 	}
 }
 
-// bodies are what answers of unclear status may carry: the gateway's successes, declines and errors, and what is none of them.
-func bodies(g *Gateway) (all []string) {
-	for _, tt := range tenAnswers[g.Name] {
+// tenBodies are what answers of unclear status may carry: the gateway's successes, declines and errors, and what is none of them.
+func tenBodies(g *Gateway) (all []string) {
+	for _, tt := range tenAnswers()[g.Name] {
 		all = append(all, tt.body)
 	}
 	return append(all, "", "{}", "null", "[]", "<html></html>", "\xff", `{"id":"1"}`, `<t/>`)
 }
 
-// unclear are statuses that also come after a call was carried out.
-var unclear = []int{100, 301, 307, 408, 409, 423, 424, 425, 500, 501, 502, 503, 504, 520, 599}
+// tenUnclear are statuses that also come after a call was carried out.
+var tenUnclear = []int{100, 301, 307, 408, 409, 423, 424, 425, 500, 501, 502, 503, 504, 520, 599}
 
-func misread(g *Gateway) (found []string) {
+func tenMisread(g *Gateway) (found []string) {
 	for _, r := range g.Routes {
-		for _, status := range unclear {
-			for _, body := range bodies(g) {
+		for _, status := range tenUnclear {
+			for _, body := range tenBodies(g) {
 				for _, media := range []string{"application/json", "application/xml"} {
 					if c := g.Classify(r.Name, reply(status, body, "Content-Type", media)); c.Outcome != claims.Unknown || c.Stored || c.Refused {
 						found = append(found, fmt.Sprintf("%s: %d %.80s: %+v", r.Name, status, body, c))
@@ -155,9 +155,9 @@ func misread(g *Gateway) (found []string) {
 }
 
 func TestTenDoubtfulStatuses(t *testing.T) {
-	for _, make := range ten {
-		g := valid(t, make())
-		for _, m := range misread(g) {
+	for _, declared := range ten {
+		g := tenValid(t, declared())
+		for _, m := range tenMisread(g) {
 			t.Errorf("%s.%s", g.Name, m)
 		}
 	}
@@ -166,7 +166,7 @@ func TestTenDoubtfulStatuses(t *testing.T) {
 	if err := g.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if len(misread(g)) == 0 {
+	if len(tenMisread(g)) == 0 {
 		t.Error("a 5xx that counts as a decline was not found")
 	}
 }
@@ -204,7 +204,7 @@ func TestTenKeys(t *testing.T) {
 		{AuthorizeNet(), "POST", "/xml/v1/request.api", "", "", `{}`, "", ""},
 	}
 	for _, tt := range tests {
-		g := valid(t, tt.g)
+		g := tenValid(t, tt.g)
 		if g.Rotating {
 			g.Accounts = []Account{{Name: "main"}}
 		}
@@ -257,7 +257,7 @@ func TestTenOwnReferences(t *testing.T) {
 		{MercadoPago(), "/v1/payments", "external_reference", false},
 		{Razorpay(), "/v1/orders", "receipt", false},
 	} {
-		g := valid(t, tt.g)
+		g := tenValid(t, tt.g)
 		in := post(tt.target, "application/json", `{"`+tt.field+`":"order-7"}`)
 		m := match(t, g, in)
 		c := prepare(t, g, in)
@@ -314,7 +314,7 @@ func TestTenRoutes(t *testing.T) {
 	}
 	passes := []string{"transactions_search", "login"}
 	for _, tt := range tests {
-		m, ok := valid(t, tt.g).Match(tt.method, tt.target)
+		m, ok := tenValid(t, tt.g).Match(tt.method, tt.target)
 		if !ok || m.Route.Name != tt.route || m.Policy().Undo != tt.undo {
 			t.Errorf("%s %s %s: %v, want %s, undo %v", tt.g.Name, tt.method, tt.target, m.Route, tt.route, tt.undo)
 			continue
@@ -323,8 +323,8 @@ func TestTenRoutes(t *testing.T) {
 			t.Errorf("%s.%s: untagged %q", tt.g.Name, tt.route, m.Route.Untagged)
 		}
 	}
-	for _, make := range ten {
-		g := valid(t, make())
+	for _, declared := range ten {
+		g := tenValid(t, declared())
 		m, ok := g.Match("PROPFIND", "/nothing/known")
 		if !ok || !m.Route.Keyless || !m.Route.catchAll() || g.Untagged != UntaggedRefuse {
 			t.Errorf("%s: %v", g.Name, m.Route)
@@ -337,24 +337,24 @@ func TestTenRoutes(t *testing.T) {
 	}
 }
 
-// resending are the statuses that each gateway's official SDKs resend on.
-var resending = map[string][]string{
+// tenResending are the statuses that each gateway's official SDKs resend on.
+var tenResending = map[string][]string{
 	"square": {"408", "409", "429", "5"}, "mollie": {"5"}, "mercadopago": {"429", "5"}, "increase": {"408", "409", "429", "5"},
 }
 
 func TestTenUnknownStatus(t *testing.T) {
-	for _, make := range ten {
-		g := valid(t, make())
-		for _, s := range resending[g.Name] {
+	for _, declared := range ten {
+		g := tenValid(t, declared())
+		for _, s := range tenResending[g.Name] {
 			if strings.HasPrefix(fmt.Sprint(g.UnknownStatus), s) {
 				t.Errorf("%s: the SDKs resend %d", g.Name, g.UnknownStatus)
 			}
 		}
 		members, _ := g.Error.Render("in-doubt", "x", false)
-		if !g.IsError(&claims.Answer{Status: g.UnknownStatus, Body: marshal(t, members)}) {
+		if !g.IsError(&claims.Answer{Status: g.UnknownStatus, Body: marshalled(t, members)}) {
 			t.Errorf("%s: a refusal of ours is no error of its shape: %v", g.Name, members)
 		}
-		for _, tt := range tenAnswers[g.Name] {
+		for _, tt := range tenAnswers()[g.Name] {
 			if tt.want == claims.Succeeded && g.IsError(tt.answer()) {
 				t.Errorf("%s: a success is taken for an error: %s", g.Name, tt.body)
 			}

@@ -63,7 +63,7 @@ func TestTenNotices(t *testing.T) {
 	for _, tt := range tenNotices(at) {
 		g := tt.g
 		g.Accounts = []Account{{Name: "main", WebhookSecrets: []Secret{{Env: "TEN_SECRET"}}}}
-		valid(t, g)
+		tenValid(t, g)
 		d := Delivery{URL: tt.url, Header: tt.header, Body: []byte(tt.body), At: at}
 		ns, err := g.OpenNotice(t.Context(), "main", d)
 		if err != nil || len(ns) != 1 {
@@ -104,8 +104,8 @@ func TestTenNotices(t *testing.T) {
 			}
 		}
 	}
-	for _, make := range []func() *Gateway{Braintree, AuthorizeNet, Worldpay, Increase} {
-		if g := make(); g.Webhook != nil {
+	for _, declared := range []func() *Gateway{Braintree, AuthorizeNet, Worldpay, Increase} {
+		if g := declared(); g.Webhook != nil {
 			t.Errorf("%s: its notices are not documented well enough", g.Name)
 		}
 	}

@@ -53,7 +53,7 @@ func (g *Gateway) validateRoute(p *problems, r *Route, path string) {
 		ok := where == "path" && slices.Contains(names, field) || where == "body" && fieldPattern.MatchString(field)
 		p.want(ok, path+"params."+name, source, "path:<name in path> or body:<dotted field>")
 		p.want(!cardData.MatchString(field), path+"params."+name, source, "no card or bank account data")
-		p.want(name != "reference" && name != "since" && name != appReference && name != objectParam && name != notKept && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
+		p.want(name != "reference" && name != "since" && name != "until" && name != "key" && name != appReference && name != objectParam && name != notKept && braces.MatchString("{"+name+"}"), path+"params", name, "another name: letters, digits, - and _")
 	}
 	g.validateVolatile(p, r, path+"volatile")
 	if r.Lookup != nil {
@@ -144,21 +144,22 @@ func (p *problems) path(path string, r *Route, text string) (names []string) {
 
 func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 	l := r.Lookup
-	p.oneOf(path+"kind", &l.Kind, "", KindList, KindGet, KindSearch)
+	p.oneOf(path+"kind", &l.Kind, "", KindList, KindGet, KindSearch, KindObject)
 	p.oneOf(path+"sinceFormat", &l.SinceFormat, "unix", "unix", "rfc3339")
 	p.oneOf(path+"notFound", &l.NotFound, "", "", CaseMissed)
 	l.Window, l.Misses, l.MissGap = first(l.Window, defaultWindow), first(l.Misses, defaultMisses), first(l.MissGap, defaultMissGap)
 	p.want(l.Window >= defaultWindow, path+"window", l.Window, "10m or more: a clock offset of 5m and 5m to spare")
 	p.want(l.Misses > 0, path+"misses", l.Misses, "1 or more")
 	p.want(l.MissGap > 0, path+"missGap", l.MissGap, "a length of time above 0s")
-	p.want(!l.Proves || l.Kind != KindSearch, path+"proves", l.Proves, "false for kind search: an index lags")
-	p.want(plainTarget(l.Target), path+"target", l.Target, "a request target such as /v1/charges?reference={reference}")
+	p.want(!l.Proves || l.Kind == KindList || l.Kind == KindGet, path+"proves", l.Proves, "false for kind search (an index lags) and object")
+	byID := l.Kind == KindObject
+	p.want(plainTarget(l.Target) != byID && (!byID || l.Target == "" && l.Object != ""), path+"target", l.Target, "a request target such as /v1/charges?reference={reference}; for kind object none, but object")
 	for _, m := range braces.FindAllString(l.Target, -1) {
 		name := m[1 : len(m)-1]
 		_, isParam := r.Params[name]
-		p.want(name == "since" || name == "reference" || isParam, path+"target", m, "{since}, {reference} or a name of params")
+		p.want(name == "since" || name == "until" || name == "reference" || name == "key" || isParam, path+"target", m, "{since}, {until}, {reference}, {key} or a name of params")
 	}
-	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "amount": l.Amount, "currency": l.Currency, "whole": l.Whole} {
+	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "key": l.Key, "amount": l.Amount, "currency": l.Currency, "whole": l.Whole} {
 		p.want(pointer.MatchString(s), path+name, s, "a JSON pointer such as /data")
 	}
 	p.want(pointer.MatchString(l.ObjectAt) && (l.ObjectAt == "" || l.Object != ""), path+"objectAt", l.ObjectAt, "a JSON pointer, with object")
@@ -202,20 +203,26 @@ func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 // validateMatch: a list matches on the reference; a get on the object that the request named.
 func (g *Gateway) validateMatch(p *problems, r *Route, path string) {
 	l := r.Lookup
+	p.want(l.Key == "" || l.Reference == "" && g.key(r) != nil, path+"key", l.Key, "none with reference, or where the route has no key")
+	p.want(!strings.Contains(l.Target, "{key}") || g.key(r) != nil, path+"target", l.Target, "no {key} where the route has none")
 	if l.Reference != "" {
 		p.want(g.reference(r) != nil, path+"reference", l.Reference, "none where the route writes no reference")
+	}
+	if l.Kind == KindObject {
+		p.want(l.SameAs == "" && l.Items == "" && l.Pages == nil, path+"kind", l.Kind, "list where there are sameAs, items or pages")
+		return
 	}
 	if l.Kind == KindGet {
 		_, isParam := r.Params[l.SameAs]
 		p.want(l.SameAs == "" || isParam && l.ID != "", path+"sameAs", l.SameAs, "a name of params, with id")
-		p.want(l.SameAs != "" || l.Reference != "", path+"sameAs", l.SameAs, "sameAs or reference: a get must know its object")
+		p.want(l.SameAs != "" || l.Reference != "" || l.Key != "", path+"sameAs", l.SameAs, "sameAs, reference or key: a get must know its object")
 		p.want(l.Items == "", path+"items", l.Items, "none for kind get")
 		p.want(len(l.Each) == 0, path+"each", "", "none for kind get: is holds for the object")
 		return
 	}
-	p.want(l.Reference != "", path+"reference", l.Reference, "a JSON pointer into an item: lists are matched by reference")
+	p.want(l.Reference != "" || l.Key != "", path+"reference", l.Reference, "a JSON pointer into an item: lists are matched by reference or key")
 	p.want(l.SameAs == "", path+"sameAs", l.SameAs, "none for a list")
-	if ref := g.reference(r); ref != nil && l.Proves {
+	if ref := g.reference(r); ref != nil && l.Proves && l.Key == "" {
 		p.want(ref.Required, path+"proves", l.Proves, "false where the reference is not required: without one nothing can be found")
 	}
 }

@@ -345,7 +345,7 @@ func TestCertificateAddress(t *testing.T) {
 	s := all[len(all)-1]
 	g := listening(t, s)
 	for _, url := range []string{
-		"http://api.paypal.com/c", "https://api.paypal.com.evil.example/c", "https://evil.example/c", "https://api.paypal.com@evil.example/c",
+		"http://api.paypal.com/c", "https://api.paypal.com.evil.example/c", "https://evil.example/c", "https://evilapi.paypal.com/c", "https://api.paypal.com@evil.example/c",
 		"https://u@api.paypal.com/c", "https://api.paypal.com:444/c", "https://API.paypal.com/c", "//api.paypal.com/c", "https:api.paypal.com/c",
 		"https://api.paypal.com/c?x=1", "https://api.paypal.com/c#x", "", "https://api.paypal.com/" + strings.Repeat("c", 500),
 	} {
@@ -373,9 +373,20 @@ func TestCertificateAddress(t *testing.T) {
 	if _, err := open(g, d); !is503(err) {
 		t.Errorf("no certificate: %v", err)
 	}
+	short, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stamp := noticeTime.Format(time.RFC3339)
+	sum := sha256.Sum256(fmt.Appendf(nil, "tx1|%s|WH-1|%d", stamp, crc32.ChecksumIEEE([]byte(noticeBody))))
+	sig, err := rsa.SignPKCS1v15(nil, short, crypto.SHA256, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
 	weak := *cert
-	weak.PublicKey = &rsa.PublicKey{N: big.NewInt(3233), E: 17}
+	weak.PublicKey = &short.PublicKey
 	d.Certificate = func(context.Context, string) (*x509.Certificate, error) { return &weak, nil }
+	d.Header = setHeader(d.Header, "Paypal-Transmission-Sig", base64.StdEncoding.EncodeToString(sig))
 	if _, err := open(g, d); !errors.Is(err, ErrForged) {
 		t.Errorf("a short key: %v", err)
 	}

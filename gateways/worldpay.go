@@ -39,29 +39,30 @@ func Worldpay() *Gateway {
 
 func worldpayGuarantees() map[string]*Guarantee {
 	return map[string]*Guarantee{
-		"G1": guaranteed(Lacking, MarkDocumented, "No key on card payments. Account payouts take Idempotency-Key, at most "+
-			"35 characters.", worldpayPayments, worldpaySpecs),
-		"G2": guaranteed(Supported, MarkDocumented, "GET /paymentQueries/payments?transactionReference=; how soon it shows "+
-			"a payment is not said.", worldpayQueries, worldpaySpecs),
+		"G1": guaranteed(Lacking, MarkDocumented,
+			"No key on card payments. Account payouts take Idempotency-Key, at most 35 characters.",
+			worldpayPayments, worldpaySpecs),
+		"G2": guaranteed(Supported, MarkDocumented,
+			"GET /paymentQueries/payments?transactionReference=; how soon it shows a payment is not said.",
+			worldpayQueries, worldpaySpecs),
 		"G3": guaranteed(Undocumented, MarkDocumented, "Nothing is said of it.", worldpaySpecs),
 		"G4": guaranteed(Undocumented, MarkDocumented, "Nothing is said of it.", worldpaySpecs),
-		"G5": guaranteed(Undocumented, MarkDocumented, "Nothing says that a repeated transactionReference is "+
-			"refused.", worldpaySpecs),
-		"G6": guaranteed(Supported, MarkDocumented, "Events by webhook, whose signature was not found, and by GET on the "+
-			"payment.", worldpayPayments, worldpaySpecs),
+		"G5": guaranteed(Undocumented, MarkDocumented,
+			"Nothing says that a repeated transactionReference is refused.", worldpaySpecs),
+		"G6": guaranteed(Supported, MarkDocumented,
+			"Events by webhook, whose signature was not found, and by GET on the payment.", worldpayPayments, worldpaySpecs),
 	}
 }
 
 func worldpayNotes() []string {
 	return []string{
 		"No key, and nothing refuses a repeat: after doubt nothing is sent again; a lookup by transactionReference may " +
-			"find the payment, else a person " +
-			"decides (review).",
+			"find the payment, else a person decides (review).",
 		"transactionReference must name one call only. A new attempt after a decline needs a new one, or the lookup may " +
 			"find the older payment.",
 		"Settlements, refunds, cancellations and reversals go to links of an earlier answer and are answered before they " +
-			"are done; nothing finds a " +
-			"lost one: a person decides. A link with an escaped character is refused, as two servers may read it in two ways.",
+			"are done; nothing finds a lost one: a person decides. A link with an escaped character is refused, as two " +
+			"servers may read it in two ways.",
 		"Whether a payment was sold or authorised is told by its last event; where the list leaves it out the lookup " +
 			"cannot tell.",
 		"Payments before 25 June 2024 are in an archive that is not asked.",

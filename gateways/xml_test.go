@@ -74,9 +74,9 @@ func TestXMLAnswer(t *testing.T) {
 		}
 		want := tt.want
 		if want != "" {
-			want = canonText(t, want)
+			want = xmlCanon(t, want)
 		}
-		if ok != (want != "") || ok && canonText(t, got) != want {
+		if ok != (want != "") || ok && xmlCanon(t, got) != want {
 			t.Errorf("%s: %v %.200s, want %.200s", tt.name, ok, got, want)
 		}
 		if d := time.Since(began); d > 5*time.Second {
@@ -85,7 +85,7 @@ func TestXMLAnswer(t *testing.T) {
 	}
 }
 
-func canonText(t *testing.T, s string) string {
+func xmlCanon(t *testing.T, s string) string {
 	t.Helper()
 	var v any
 	if err := json.Unmarshal([]byte(s), &v); err != nil {
@@ -168,7 +168,7 @@ func FuzzXMLAnswer(f *testing.F) {
 			t.Fatalf("%v is no document of one root", doc)
 		}
 		elements := 0
-		if err := form1(doc, 0, &elements); err != nil {
+		if err := xmlForm(doc, 0, &elements); err != nil {
 			t.Error(err)
 		}
 		if strings.Contains(strings.ToUpper(string(body)), "<!ENTITY") && !strings.Contains(string(body), "CDATA") && !strings.Contains(string(body), "<!--") {
@@ -177,14 +177,14 @@ func FuzzXMLAnswer(f *testing.F) {
 				t.Errorf("an entity was defined: %q", body)
 			}
 		}
-		again, ok := decode(marshal(t, doc))
+		again, ok := decode(marshalled(t, doc))
 		if diff := cmp.Diff(doc, again); !ok || diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-func marshal(t *testing.T, v any) []byte {
+func marshalled(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -193,8 +193,8 @@ func marshal(t *testing.T, v any) []byte {
 	return b
 }
 
-// form1 checks that a value is made of objects, lists of two or more, and texts, within the bounds.
-func form1(v any, depth int, elements *int) error {
+// xmlForm checks that a value is made of objects, lists of two or more, and texts, within the bounds.
+func xmlForm(v any, depth int, elements *int) error {
 	if *elements++; *elements > 2*xmlElements {
 		return fmt.Errorf("more than %d elements", xmlElements)
 	}
@@ -209,7 +209,7 @@ func form1(v any, depth int, elements *int) error {
 			if _, list := x.([]any); list {
 				return fmt.Errorf("a list in a list")
 			}
-			if err := form1(x, depth, elements); err != nil {
+			if err := xmlForm(x, depth, elements); err != nil {
 				return err
 			}
 		}
@@ -219,7 +219,7 @@ func form1(v any, depth int, elements *int) error {
 			return fmt.Errorf("deeper than %d", xmlDepth)
 		}
 		for _, x := range v {
-			if err := form1(x, depth+1, elements); err != nil {
+			if err := xmlForm(x, depth+1, elements); err != nil {
 				return err
 			}
 		}

@@ -238,7 +238,9 @@ func TestIntakeRaces(t *testing.T) {
 
 // By its object alone a notice counts for the one call of a route that it names; for two of them the gateway is asked.
 func TestIntakeByObject(t *testing.T) {
-	d := newDesk(t, nil)
+	d := newDesk(t, func(g *gateways.Gateway) {
+		g.Webhook.Cases = append(g.Webhook.Cases, gateways.NoticeCase{When: []gateways.Condition{{At: "/type", In: []string{"all.done"}}}, Outcome: "succeeded"})
+	})
 	refund := func(call string) {
 		r := d.doubt(call, "refunds_create")
 		r.Object = "re_1"
@@ -247,6 +249,8 @@ func TestIntakeByObject(t *testing.T) {
 		}
 	}
 	refund("a")
+	d.tell(event{id: "evt_0", kind: "all.done", object: "re_1", status: "succeeded", call: "nobody's"}.json(), 200)
+	d.wantTold("woken") // the object may be that of calls of other routes
 	told := event{id: "evt_1", kind: "refund.updated", object: "re_1", status: "succeeded", call: "nobody's"}
 	d.tell(told.json(), 200)
 	d.wantTold("taken")
@@ -259,6 +263,31 @@ func TestIntakeByObject(t *testing.T) {
 	told.kind, told.id = "charge.succeeded", "evt_3" // of other routes
 	d.tell(told.json(), 200)
 	d.wantTold("woken")
+	d.noSend()
+}
+
+// The reference tells the revision: a late success of an earlier one is no word about the current one.
+func TestIntakeRevisions(t *testing.T) {
+	d := newDesk(t, nil)
+	for _, tt := range []struct {
+		call, ref string
+		want      claims.State
+		result    string
+	}{{"now", "now", claims.StateSucceeded, "taken"}, {"earlier", "before-earlier", claims.StateReview, "conflict"}} {
+		r := d.doubt(tt.call, "charges_create")
+		past := r.Facts
+		past.Reference = "ref-before-" + tt.call
+		r.Revision = 2
+		r.Past = []claims.Past{{Revision: 1, State: claims.StateOpen, Facts: past, FirstStarted: r.FirstStarted, Attempts: r.Attempts}}
+		if _, err := d.store.Swap(t.Context(), claims.Condition{}, claims.Write{Version: r.Version, Next: r}); err != nil {
+			t.Fatal(err)
+		}
+		e := paid(tt.call)
+		e.call = tt.ref
+		d.tell(e.json(), 200)
+		d.wantTold(tt.result)
+		d.want(d.record(tt.call), tt.want)
+	}
 	d.noSend()
 }
 
@@ -281,4 +310,26 @@ func TestIntakesOfTwoProcesses(t *testing.T) {
 	if n := len(d.events()); n != 8 {
 		t.Errorf("%d events, want 8", n)
 	}
+}
+
+// Of a notice's answer only what the route keeps is stored.
+func TestIntakeKeepsFields(t *testing.T) {
+	d := newDesk(t, func(g *gateways.Gateway) { g.Keep = &gateways.Kept{Fields: []string{"/id"}} })
+	d.doubt(key, "charges_create")
+	d.tell(paid(key).json(), 200)
+	if r := d.record(key); r.Answer == nil || string(r.Answer.Body) != `{"id":"ch_`+key+`"}` {
+		t.Errorf("%+v", r.Answer)
+	}
+}
+
+// The longer settling time counts, the record's or the one that is configured now.
+func TestIntakeSettling(t *testing.T) {
+	d := newDesk(t, func(g *gateways.Gateway) { g.SettleAfter = time.Hour })
+	d.doubt(key, "charges_create") // 10 min
+	d.advance(30 * time.Minute)
+	d.tell(failed(key).json(), 200)
+	d.wantTold("early")
+	d.advance(time.Hour)
+	d.retry()
+	d.want(d.record(key), claims.StateDeclined)
 }

@@ -149,6 +149,9 @@ func TestMintErrors(t *testing.T) {
 				if last == nil || strings.Contains(last.Error(), "hunter2") || !strings.Contains(last.Error(), "account shop") {
 					t.Fatalf("%v", last)
 				}
+				if name == "refused" && !strings.Contains(last.Error(), "401") {
+					t.Fatalf("%v", last)
+				}
 			}
 			if n := m.n.Load(); n != 1 {
 				t.Errorf("asked %d times in a row", n)

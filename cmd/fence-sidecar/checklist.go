@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,13 +38,9 @@ type checklistCmd struct {
 	File    string `help:"Gateway file with checks (docs/gateways.md), in place of a built-in one." placeholder:"F.yaml"`
 	BaseURL string `name:"base-url" help:"The sandbox: scheme and host. Default: the gateway's own address." placeholder:"URL"`
 
-	CredentialEnv       string            `help:"Environment variable with the sandbox's credential." placeholder:"NAME" xor:"credential"`
-	CredentialFile      string            `help:"File with it." placeholder:"FILE" xor:"credential"`
-	OtherCredentialEnv  string            `help:"Environment variable with the credential of a second account." placeholder:"NAME" xor:"other"`
-	OtherCredentialFile string            `help:"File with it." placeholder:"FILE" xor:"other"`
-	OtherAccount        string            `help:"Value of the gateway's account header that selects a second account." placeholder:"ID"`
-	Var                 map[string]string `help:"A value that the gateway's checks ask for." placeholder:"NAME=VALUE" mapsep:"none"`
-	ForceLive           bool              `help:"Go on although real money would move."`
+	checklistSecrets
+	Var       map[string]string `help:"A value that the gateway's checks ask for." placeholder:"NAME=VALUE" mapsep:"none"`
+	ForceLive bool              `help:"Go on although real money would move."`
 
 	Resume string `help:"Keep the evidence in this file. With an existing one only what is missing is tried, and the first charge's key is repeated: run again after hours." placeholder:"FILE"`
 	Plan   bool   `help:"Say what would be sent, and what it may leave behind at most; send nothing."`
@@ -56,10 +51,7 @@ type checklistCmd struct {
 	OutcomeWait time.Duration `default:"2m" help:"How long a late outcome may take."`
 	Advance     string        `help:"Request that moves a pending payment on, such as 'POST /_sandbox/payments/{object}/done'." placeholder:"'METHOD TARGET'"`
 
-	WebhookListen     string `help:"Listen here for the gateway's notices." placeholder:"ADDRESS"`
-	WebhookURL        string `name:"webhook-url" help:"Scheme and host of that listener as the gateway knows it, where it signs them." placeholder:"URL"`
-	WebhookSecretEnv  string `help:"Environment variable with the secret that notices are signed with." placeholder:"NAME" xor:"hook"`
-	WebhookSecretFile string `help:"File with it." placeholder:"FILE" xor:"hook"`
+	checklistHook
 
 	Listen string `help:"Try the way out: listen here, and count how often a POST that is sent once arrives." placeholder:"ADDRESS"`
 	Via    string `help:"URL that leads to that listener through the mesh, balancer or proxy under test. Default: its own address." placeholder:"URL"`
@@ -73,7 +65,7 @@ type checklistCmd struct {
 func (c checklistCmd) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("--timeout %s is over", c.Timeout))
 	defer cancel()
-	cfg, err := c.config()
+	cfg, err := c.config(ctx)
 	if err != nil {
 		return &exitError{exitNotRun, err}
 	}
@@ -103,26 +95,21 @@ func (c checklistCmd) Run(ctx context.Context) error {
 }
 
 // config reads the flags.
-func (c checklistCmd) config() (checklist.Config, error) {
+func (c checklistCmd) config(ctx context.Context) (checklist.Config, error) {
 	g, err := c.gateway()
 	if err != nil {
 		return checklist.Config{}, err
 	}
 	began := time.Now()
 	cfg := checklist.Config{
-		Gateway: g, BaseURL: c.BaseURL, OtherAccount: c.OtherAccount, Vars: c.Var, ForceLive: c.ForceLive, Burst: c.Burst,
+		Gateway: g, BaseURL: c.BaseURL, Vars: c.Var, ForceLive: c.ForceLive, Burst: c.Burst,
 		LookupWait: c.LookupWait, OutcomeWait: c.OutcomeWait, State: c.Resume,
 		Progress: func(step, text string) {
 			fmt.Fprintf(os.Stderr, "%7.1fs  %-9s  %s\n", time.Since(began).Seconds(), step, text)
 		},
 	}
-	secret := gateways.Secret{Env: c.CredentialEnv, File: c.CredentialFile}
-	if secret.IsZero() {
-		return cfg, errors.New("--credential-env or --credential-file is missing")
-	}
-	cfg.Credential = secret.Value
-	if other := (gateways.Secret{Env: c.OtherCredentialEnv, File: c.OtherCredentialFile}); !other.IsZero() {
-		cfg.OtherCredential = other.Value
+	if err := c.into(ctx, &cfg, c.Plan); err != nil {
+		return cfg, err
 	}
 	if c.Listen != "" {
 		cfg.Egress = &checklist.EgressConfig{Listen: c.Listen, Via: c.Via}
@@ -133,30 +120,14 @@ func (c checklistCmd) config() (checklist.Config, error) {
 	return cfg, err
 }
 
-func (c checklistCmd) hook() (*checklist.HookConfig, error) {
-	secret := gateways.Secret{Env: c.WebhookSecretEnv, File: c.WebhookSecretFile}
-	switch {
-	case c.WebhookListen == "" && (!secret.IsZero() || c.WebhookURL != ""):
-		return nil, errors.New("--webhook-listen is missing: the address to listen on")
-	case c.WebhookListen == "":
-		return nil, nil
-	}
-	h := &checklist.HookConfig{Listen: c.WebhookListen, URL: strings.TrimSuffix(c.WebhookURL, "/")}
-	if !secret.IsZero() {
-		if _, err := secret.Value(); err != nil {
-			return nil, fmt.Errorf("webhook secret: %w", err)
-		}
-		h.Secrets = []gateways.Secret{secret}
-	}
-	h.Ready = func(a net.Addr) { fmt.Fprintf(os.Stderr, "listening for notices on http://%s/\n", a) }
-	return h, nil
-}
-
 // gateway is the declaration that is meant, with --advance.
 func (c checklistCmd) gateway() (*gateways.Gateway, error) {
 	g, err := c.declared()
 	if err != nil {
 		return nil, err
+	}
+	if c.BaseURL != "" {
+		g.BaseURL = c.BaseURL
 	}
 	if c.Advance != "" && g.Checks != nil {
 		method, target, ok := strings.Cut(c.Advance, " ")

@@ -1,10 +1,12 @@
 package sandbox_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
@@ -167,5 +169,40 @@ func TestAdyenChecks(t *testing.T) {
 		if c.LiveHost(host) != live {
 			t.Errorf("%s: live is not %v", host, live)
 		}
+	}
+}
+
+// TestAdyenTransferLookup: a lost transfer is found by our reference, until the list is too long to be one page; nothing found
+// proves nothing.
+func TestAdyenTransferLookup(t *testing.T) {
+	p := newAdyenPair(t)
+	var now time.Time
+	find := func(f claims.Facts) claims.Finding {
+		t.Helper()
+		now = time.Now()
+		got, err := p.g.Ask(t.Context(), f, claims.Now{Store: now, Wall: now}, func(_ context.Context, target string) (*claims.Answer, error) {
+			r := exchange(p.dial(), adyenText("GET", target, "", "", ""))
+			a := &claims.Answer{Status: r.status, Body: r.body}
+			for name, vs := range r.header {
+				a.Header = append(a.Header, claims.Field{Name: name, Value: vs[0]})
+			}
+			return a, r.err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	f, _ := p.call("/btl/v4/transfers", `{"amount":{"value":900,"currency":"EUR"}}`, "drop")
+	if got := find(f); got.Kind != claims.Missed || p.g.LookupRules(f.Route).Proves {
+		t.Errorf("%s (%s)", got.Kind, got.Reason)
+	}
+	f, _ = p.call("/btl/v4/transfers", `{"amount":{"value":900,"currency":"EUR"}}`, "lose-fin")
+	if got := find(f); got.Kind != claims.FoundDone || got.Payment != "pending" || got.Object == "" || got.Answer == nil || got.Answer.Status != 202 {
+		t.Errorf("%s %q (%s), %+v", got.Kind, got.Payment, got.Reason, got.Answer)
+	}
+	f.Lookup["amount"] = "901"
+	if got := find(f); got.Kind != claims.Contradiction {
+		t.Errorf("another amount: %s (%s)", got.Kind, got.Reason)
 	}
 }

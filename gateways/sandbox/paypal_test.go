@@ -114,6 +114,10 @@ func TestPayPalOperations(t *testing.T) {
 	if p := r.do("GET", "/v2/payments/captures/"+capture, "", "", ""); p.object()["status"] != "PARTIALLY_REFUNDED" {
 		t.Errorf("%s", p.body)
 	}
+	const more = `{"amount":{"currency_code":"USD","value":"6.01"}}`
+	if p := r.do("POST", refund, "k5", "", more); ppIssue(p) != "REFUND_AMOUNT_EXCEEDED" {
+		t.Errorf("%d %s", p.status, p.body)
+	}
 	if re := r.must(201, refund, "k5", "", ""); ppAt(re, "amount.value") != "6.00" {
 		t.Errorf("the rest is %v", re)
 	}

@@ -5,7 +5,7 @@ import Adyen
 import requests
 from Adyen.exceptions import AdyenError
 
-from scenes import App, Paid, main
+from scenes import KEY, App, Paid, main
 
 
 class AdyenCheckout(App):
@@ -13,10 +13,10 @@ class AdyenCheckout(App):
     errors = (AdyenError, requests.RequestException)
     stored = True  # an error is the key's answer, and no payment can be looked up
     shows = False
-    told = False  # the webhook tells
+    hooked = True
 
     def __init__(self, address, token=""):
-        sdk = Adyen.Adyen(xapikey="AQEexample", platform="test", http_timeout=30)
+        sdk = Adyen.Adyen(xapikey=KEY, platform="test", http_timeout=30)
         self.payments = sdk.checkout.payments_api
         self.payments.baseUrl = address + "/v72"
 
@@ -29,6 +29,8 @@ class AdyenCheckout(App):
         }
         if how == "decline":
             body["additionalData"] = {"RequestedTestAcquirerResponseCode": "2"}
+        if "Fence-Key" not in headers:
+            body["reference"] = f"order-{amount}"  # the sidecar writes one of its own
         got = self.payments.payments(body, header_parameters=dict(headers)).message
         states = {"Authorised": "paid", "Received": "pending", "Refused": "declined"}
         return Paid(got["pspReference"], states.get(got["resultCode"], got["resultCode"]))

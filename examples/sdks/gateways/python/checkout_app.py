@@ -10,7 +10,7 @@ from checkout_sdk.environment import Environment
 from checkout_sdk.exception import CheckoutApiException, CheckoutException
 from checkout_sdk.http_client_interface import HttpClientBuilderInterface
 
-from scenes import App, Paid, main
+from scenes import KEY, App, Paid, main
 
 call = ContextVar("call", default={})  # headers of the call that is under way
 
@@ -41,9 +41,10 @@ class Checkout(App):
     gateway = "checkout"
     errors = (CheckoutException, requests.RequestException)
     asks = False  # a key stands for 2xx answers only: nothing is sent again after a doubt
+    steps = 2  # authorized, then captured
 
     def __init__(self, address, token=""):
-        self.sdk = client("sk_sbox_abcdefghijklmnopqrstuvwxyz2", address)
+        self.sdk = client(KEY, address)
 
     def pay(self, amount, headers, how=""):
         if how == "slow":

@@ -4,7 +4,7 @@ import gocardless_pro
 import requests
 from gocardless_pro import errors
 
-from scenes import App, Paid, main
+from scenes import KEY, App, Paid, main
 
 
 class GoCardless(App):
@@ -14,7 +14,7 @@ class GoCardless(App):
     final = False  # a mandate that is inactive may be active when the call is asked for again
 
     def __init__(self, address, token=""):
-        self.sdk = gocardless_pro.Client(access_token=token or "sandbox_example", base_url=address, timeout=30)
+        self.sdk = gocardless_pro.Client(access_token=KEY, base_url=address, timeout=30)
 
     def pay(self, amount, headers, how=""):
         if how == "decline":

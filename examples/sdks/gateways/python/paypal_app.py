@@ -2,6 +2,7 @@
 call's headers, since no operation takes any."""
 
 import json
+import uuid
 from contextvars import ContextVar
 
 import requests
@@ -13,7 +14,7 @@ from paypalserversdk.http.http_call_back import HttpCallBack
 from paypalserversdk.models.o_auth_token import OAuthToken
 from paypalserversdk.paypal_serversdk_client import PaypalServersdkClient
 
-from scenes import App, Paid, main
+from scenes import KEY, App, Paid, main
 
 call = ContextVar("call", default={})  # headers of the call that is under way
 
@@ -44,16 +45,19 @@ class PayPal(App):
     states = {"slow": "pending"}
 
     def __init__(self, address, token=""):
-        self.sdk = client("client", "sandbox_example", address, token)
+        self.sdk = client("shop", KEY, address, token)
 
     def pay(self, amount, headers, how=""):
-        options = {"body": {
+        # A minimal answer does not show what became of the payment.
+        options = {"prefer": "return=representation", "body": {
             "intent": "CAPTURE",
             "purchase_units": [{"amount": {"currency_code": "EUR", "value": f"{amount // 100}.{amount % 100:02}"}}],
             "payment_source": {"card": {"name": "J Doe", "vault_id": "example"}},
         }}
         if how == "decline":
             options["paypal_mock_response"] = json.dumps({"mock_application_codes": "INSTRUMENT_DECLINED"})
+        if "Fence-Key" not in headers:
+            options["paypal_request_id"] = str(uuid.uuid4())  # the sidecar makes a lasting one
         if how == "slow":
             headers = {**headers, "Sandbox-Fault": "processing"}
         mark = call.set(headers)

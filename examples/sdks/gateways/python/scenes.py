@@ -14,7 +14,9 @@ import urllib.request
 from dataclasses import dataclass
 from urllib.parse import quote
 
-SIDECAR, SANDBOX, REFUSALS = (os.environ.get(n, "") for n in ("SIDECAR", "SANDBOX", "REFUSALS"))
+SIDECAR, SANDBOX, REFUSALS, HOOK, HOOK_SECRET = (
+    os.environ.get(n, "") for n in ("SIDECAR", "SANDBOX", "REFUSALS", "HOOK", "HOOK_SECRET"))
+KEY = os.environ["CREDENTIAL"]
 
 PATIENCE = 60  # seconds that bound every wait
 
@@ -41,7 +43,8 @@ class App:
     asks = True  # a repeat under the same key is how a doubt is settled
     stored = False  # a 500 after the charge stands under the key and nothing else tells: the call stays in doubt
     shows = True  # an object can be read by its id
-    told = True  # the sidecar learns by itself where a pending payment's money is
+    hooked = False  # the gateway's notice tells where a pending payment's money is; else the sidecar asks
+    steps = 1  # in which a pending payment's money arrives
     states = {"decline": "declined", "slow": "pending"}
     final = True  # a decline is the call's outcome; else the call may be asked for again, and is sent
 
@@ -258,15 +261,17 @@ def late(app):
 
 
 def pending(app):
+    if app.hooked:
+        control("POST", "webhooks", {"url": HOOK, "secret": HOOK_SECRET})
     order = Order(app, "pending", how="slow")
     got = order.pay()
     paid(app, got, "slow")
     same(record(order.call)["payment"], "pending", "the record's payment:")
-    control("POST", f"payments/{app.moved(got)}/done")
+    for _ in range(app.steps):
+        control("POST", f"payments/{app.moved(got)}/done")
     if app.shows:
         same(app.show(got).state, "paid", "state once it is through:")
-    if app.told:
-        eventually("the money is known to have arrived", lambda: record(order.call).get("payment") == "done")
+    eventually("the money is known to have arrived", lambda: record(order.call).get("payment") == "done")
     same(order.pay().id, got.id, "the repeat's id:")
     order.counted(1, 1)
 
@@ -329,10 +334,11 @@ def unfenced(kind):
     app = kind(SANDBOX)
 
     def twice():
-        order = Order(app, "lost", fault="lose-rst")
+        order = Order(app, "lost")
+        order.headers = {"Sandbox-Fault": "lose-rst"}
         same(order.repeats(order.error()), True, "no answer came:")
-        del order.headers["Sandbox-Fault"]
-        paid(app, order.pay())  # the SDK makes up another key
+        order.headers = {}
+        paid(app, order.pay())  # under another key, or none
         at_most_once(order.amount)
 
     check(app, "answer lost after the charge", twice)

@@ -2,7 +2,7 @@
 
 import stripe
 
-from scenes import App, Paid, main
+from scenes import KEY, App, Paid, main
 
 
 class Stripe(App):
@@ -12,7 +12,7 @@ class Stripe(App):
 
     def __init__(self, address, token=""):
         self.sdk = stripe.StripeClient(
-            "sk_test_example", base_addresses={"api": address}, max_network_retries=2, http_client=stripe.RequestsClient(timeout=30))
+            KEY, base_addresses={"api": address}, max_network_retries=2, http_client=stripe.RequestsClient(timeout=30))
 
     def pay(self, amount, headers, how=""):
         cards = {"decline": "pm_card_chargeDeclined", "slow": "pm_usBankAccount_processing"}
