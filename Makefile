@@ -88,6 +88,7 @@ test-pgbouncer: postgres ## PostgreSQL behind a real PgBouncer; needs pgbouncer
 test-sdks: build postgres ## the official SDKs, the lease keepers and fenced effects; needs node, npm, python3 with venv, javac
 	@for c in node npm python3 java javac; do command -v $$c >/dev/null || { echo "test-sdks needs $$c: install nodejs npm python3-venv default-jdk-headless" >&2; exit 1; }; done
 	examples/sdks/run.sh
+	examples/sdks/gateways/run.sh
 	examples/leases/run.sh
 	examples/effects/run.sh
 

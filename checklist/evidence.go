@@ -114,7 +114,8 @@ const (
 // Notice is what a webhook was told.
 type Notice struct {
 	After    float64 `json:"after_seconds"` // since the answer to the charge
-	Verified bool    `json:"verified"`
+	Verified bool    `json:"verified"` // a signature covers all that it says
+	Accepted bool    `json:"accepted"` // it may have the gateway asked: verified, or the gateway does not sign
 	Problem  string  `json:"problem,omitempty"`
 	Ours     bool    `json:"ours"` // it names the payment that is waited for
 	Outcome  string  `json:"outcome,omitempty"`

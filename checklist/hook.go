@@ -37,6 +37,7 @@ const maxHeld = 1000
 type told struct {
 	at         time.Time
 	verified   bool
+	accepted   bool
 	problem    string
 	references []string
 	object     string
@@ -119,7 +120,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // read makes what the checklist needs of a notice.
 func (h *hook) read(n gateways.Notice, at time.Time) told {
-	t := told{at: at, verified: n.Signed, references: n.References, object: n.Object}
+	t := told{at: at, verified: n.Signed, accepted: true, references: n.References, object: n.Object}
 	if !n.Signed {
 		t.problem = "it is not signed, or the signature does not cover it"
 	}

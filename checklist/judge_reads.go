@@ -105,15 +105,15 @@ func (j judge) g6() finding {
 		}
 		return f
 	case polled != nil && s.woke() != nil:
-		return pass("a verified notice came after %s, and a read showed the outcome (%s)", seconds(s.woke().After), polled.Payment)
+		return pass("a notice came after %s, and a read showed the outcome (%s)", seconds(s.woke().After), polled.Payment)
 	case polled != nil && s.Listened:
 		return partial("a read showed the outcome (%s) after %s, but no verified notice told it%s", polled.Payment, seconds(polled.After), problems(s.Notices))
 	case polled != nil:
 		return pass("a read showed the outcome (%s) after %s; no notice was listened for", polled.Payment, seconds(polled.After))
 	case s.Listened && canPoll:
 		return fail("no outcome within %s: no verified notice told it%s, and the payment still reads as pending", seconds(last.After), problems(s.Notices))
-	case s.Listened && slices.ContainsFunc(s.Notices, func(n Notice) bool { return n.Verified && n.Ours }):
-		return open("verified notices came, but the payment could not be read (see G2)")
+	case s.Listened && slices.ContainsFunc(s.Notices, func(n Notice) bool { return n.Accepted && n.Ours }):
+		return open("notices came, but the payment could not be read (see G2)")
 	case s.Listened:
 		return fail("no outcome: no verified notice told it%s, and no read tells it", problems(s.Notices))
 	case canPoll:

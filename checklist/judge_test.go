@@ -75,7 +75,7 @@ func sound2() (checklist.Declared, map[string]*checklist.Step) {
 			Exchanges: []checklist.Exchange{as(checklist.RoleFirst, answer(500)), as(checklist.RoleRepeat, answer(500))}},
 		checklist.StepPending: {Name: checklist.StepPending, Done: true, Late: true, Listened: true, Exchanges: []checklist.Exchange{pending},
 			Sights:  []checklist.Sight{{Role: checklist.SightAgain, Kind: "found-done", Payment: "pending", After: 1}, {Role: checklist.SightAgain, Kind: "found-done", Payment: "done", After: 2}},
-			Notices: []checklist.Notice{{Verified: true, Ours: true, Payment: "done", After: 1.5}}},
+			Notices: []checklist.Notice{{Verified: true, Accepted: true, Ours: true, Payment: "done", After: 1.5}}},
 		checklist.StepRetention: {Name: checklist.StepRetention, Exchanges: []checklist.Exchange{aged(done("a"), 23*time.Hour)}},
 	}
 }
@@ -171,6 +171,11 @@ func TestJudge(t *testing.T) {
 		{"told with a wrong signature", func(_ *checklist.Declared, s steps) { s[pending].Notices = []checklist.Notice{{Problem: "forged"}} }, rows("G6 PARTIAL"), "no verified notice told it (forged)"},
 		{"told of something else", func(_ *checklist.Declared, s steps) { s[pending].Notices[0].Ours = false }, rows("G6 PARTIAL"), ""},
 		{"woken, and read", func(_ *checklist.Declared, s steps) { s[pending].Notices[0].Payment = "" }, nil, ""},
+		{"told by one that is not signed, and read", func(_ *checklist.Declared, s steps) { s[pending].Notices[0].Verified = false }, nil, ""},
+		{"told by one that is not signed, not read", func(_ *checklist.Declared, s steps) {
+			s[pending].Notices[0].Verified, s[pending].Sights[1].Payment = false, "pending"
+		}, rows("G6 FAIL"), ""},
+		{"woken, not accepted", func(_ *checklist.Declared, s steps) { n := &s[pending].Notices[0]; n.Payment, n.Accepted = "", false }, rows("G6 PARTIAL"), ""},
 		{"woken too early", func(_ *checklist.Declared, s steps) { n := &s[pending].Notices[0]; n.Payment, n.After = "", 0.5 }, rows("G6 PARTIAL"), ""},
 		{"never", func(_ *checklist.Declared, s steps) {
 			s[pending].Notices, s[pending].Sights[1].Payment = nil, "pending"
@@ -275,6 +280,18 @@ func TestLevels(t *testing.T) {
 	} {
 		if got := checklist.Expected(level); got != want {
 			t.Errorf("Expected(%s) = %q, want %q", level, got, want)
+		}
+	}
+}
+
+// A replay family is suggested only where keys were seen to hold.
+func TestSuggestNeedsKeys(t *testing.T) {
+	d, s := sound2()
+	e := checklist.Evidence{Steps: []*checklist.Step{s[checklist.StepSuccess], s[checklist.StepBurst]}}
+	for verdict, want := range map[string]bool{checklist.Pass: true, checklist.Fail: false} {
+		text := checklist.Suggest(d, e, []checklist.Row{{Name: "G1", Verdict: verdict}, {Name: "G4", Verdict: checklist.Pass}})
+		if got := strings.Contains(text, "\nfamily: a\n"); got != want {
+			t.Errorf("G1 %s: family suggested: %v", verdict, got)
 		}
 	}
 }

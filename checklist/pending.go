@@ -113,7 +113,7 @@ func (r *run) notices(s *Step, sl *sale) (told bool) {
 	}
 	for _, n := range r.hook.take() {
 		x := Notice{
-			After: max(n.at.Sub(sl.answer).Seconds(), 0), Verified: n.verified, Problem: r.secrets.clean(n.problem), Outcome: n.outcome, Payment: n.payment, Object: r.secrets.hide(n.object),
+			After: max(n.at.Sub(sl.answer).Seconds(), 0), Verified: n.verified, Accepted: n.accepted, Problem: r.secrets.clean(n.problem), Outcome: n.outcome, Payment: n.payment, Object: r.secrets.hide(n.object),
 			ByRef: sl.facts.Reference != "" && slices.Contains(n.references, sl.facts.Reference),
 		}
 		x.Ours = x.ByRef || n.object != "" && n.object == sl.first.Object
@@ -130,7 +130,7 @@ func (n Notice) tells() bool {
 	return n.Verified && n.Ours && (settled(n.Payment) || n.Payment == "" && n.Outcome != "" && n.Outcome != claims.Unknown.String())
 }
 
-// woke is a verified notice that tells no outcome, but came when there was one to be read: it has the gateway asked. A notice that
+// woke is a notice that tells no outcome that counts, but came when there was one to be read: it has the gateway asked. A notice that
 // came while the payment still read as pending is about something earlier.
 func (s *Step) woke() *Notice {
 	before, after := 0.0, false
@@ -141,7 +141,7 @@ func (s *Step) woke() *Notice {
 		}
 		before = x.After
 	}
-	i := slices.IndexFunc(s.Notices, func(n Notice) bool { return n.Verified && n.Ours && word(n) == "" && n.After >= before })
+	i := slices.IndexFunc(s.Notices, func(n Notice) bool { return n.Accepted && n.Ours && (word(n) == "" || !n.Verified) && n.After >= before })
 	if !after || i < 0 {
 		return nil
 	}

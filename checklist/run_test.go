@@ -3,6 +3,7 @@ package checklist_test
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -120,7 +121,7 @@ func TestInterruptedAndResumed(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || rep == nil || rep.Complete {
 				t.Fatalf("error %v, report %v", err, rep)
 			}
-			begun := len(w.s.Sends("POST"))
+			begun := w.s.Sends("POST")
 			tried := map[string]bool{}
 			w.cfg.Progress = func(step, _ string) { tried[step] = true }
 			rep = w.run()
@@ -130,9 +131,16 @@ func TestInterruptedAndResumed(t *testing.T) {
 			if got := fails(rep); got != nil {
 				t.Errorf("FAIL: %v", got)
 			}
+			i := slices.IndexFunc(rep.Evidence.Steps, func(s *checklist.Step) bool { return s.Name == at })
+			for _, x := range rep.Evidence.Steps[i].Exchanges {
+				used := slices.ContainsFunc(begun, func(s sandbox.Send) bool { return s.Key == x.Key })
+				if x.Role == checklist.RoleFirst && used {
+					t.Errorf("key %s was used before", x.Key)
+				}
+			}
 			whole := start(t, "stripe", sandbox.Config{}, nil)
 			whole.run()
-			if n, most := len(w.s.Sends("POST")), len(whole.s.Sends("POST"))+w.cfg.Burst+22; begun == 0 || n > most {
+			if n, most := len(w.s.Sends("POST")), len(whole.s.Sends("POST"))+w.cfg.Burst+22; len(begun) == 0 || n > most {
 				t.Errorf("%d requests, at most %d", n, most)
 			}
 			for _, o := range w.s.Ledger() {
@@ -263,5 +271,65 @@ func TestOwnFile(t *testing.T) {
 	rep := w.run()
 	if rep.Gateway != "mine" || strings.Contains(rep.Suggestion, "extends") || verdicts(rep)["G1"] != checklist.Pass {
 		t.Errorf("%s: %v\n%s", rep.Gateway, verdicts(rep), rep.Suggestion)
+	}
+}
+
+// A notice with a wrong signature tells nothing, and is refused.
+func TestForgedNotice(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	w.listen()
+	ready := w.cfg.Hook.Ready
+	w.cfg.Hook.Ready = func(a net.Addr) { // the sandbox signs by another secret
+		ready(a)
+		w.s.ClearHooks()
+		w.s.AddHook(sandbox.Hook{URL: "http://" + a.String() + "/", Secret: "another", Tries: 1})
+	}
+	r := w.run().Row("G6")
+	if r.Verdict != checklist.Partial || !strings.Contains(r.Reason, "signature") || w.s.Told() != 0 {
+		t.Errorf("G6 %s: %s; %d notices were taken", r.Verdict, r.Reason, w.s.Told())
+	}
+}
+
+// What Setup made is used by the charge, also when it is repeated by a later run, and is listed.
+func TestSetup(t *testing.T) {
+	clock := &clock{}
+	w := start(t, "stripe", sandbox.Config{Clock: clock.now}, func(g *gateways.Gateway) {
+		c := g.Checks
+		c.Setup = []*gateways.Sample{{Target: "/v1/customers", ContentType: c.Charge.ContentType, Body: "email={unique}%40example.com", Save: map[string]string{"customer": "/id"}}}
+		c.Charge.Body += "&description={customer}"
+	})
+	w.cfg.State = filepath.Join(t.TempDir(), "state.json")
+	rep := w.run()
+	if got := fails(rep); got != nil || !slices.ContainsFunc(rep.Created, func(c checklist.Created) bool { return strings.HasPrefix(c.Object, "cus_") }) {
+		t.Errorf("FAIL: %v; created: %v", got, rep.Created)
+	}
+	clock.pass(20 * time.Hour)
+	moved := w.s.Moved()
+	if r := w.run().Row("G3"); r.Verdict != checklist.Pass || w.s.Moved() != moved {
+		t.Errorf("G3 %s: %s", r.Verdict, r.Reason)
+	}
+	w.cfg.Gateway.Checks.Charge.Body += "&x=1" // other bytes are no repeat
+	if _, err := checklist.Run(t.Context(), w.cfg); err == nil || !strings.Contains(err.Error(), "same bytes") || w.s.Moved() != moved {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A step whose setup fails, or whose samples cannot be filled in, is left out with the reason; the others go on.
+func TestStepsLeftOut(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, func(g *gateways.Gateway) {
+		g.Checks.Charge.Save["later"] = "/nothing"
+		g.Checks.Empty.Target = "/v1/payment_intents/{later}/capture"
+		g.Checks.Advance = &gateways.Sample{Target: "/_sandbox/payments/none/done"}
+	})
+	rep := w.run()
+	whys := map[string]string{}
+	for _, s := range rep.Evidence.Steps {
+		whys[s.Name] = s.Why
+	}
+	if !rep.Complete || !strings.Contains(whys[checklist.StepEmpty], "later") || !strings.Contains(whys[checklist.StepPending], "simulator") {
+		t.Errorf("complete %v, left out: %v", rep.Complete, whys)
+	}
+	if v := verdicts(rep); v["G6"] != checklist.NotChecked || v["G4"] != checklist.Pass {
+		t.Errorf("verdicts %v", v)
 	}
 }

@@ -302,10 +302,11 @@ func attempted(rec Record, id ClaimID, s Sent, gate *Refusal) (Result, bool) {
 		gate.Outcome = rec.Outcome()
 		return refused(gate), true
 	}
-	return refused(&Refusal{
-		Reason: NotSent, Detail: "the gateway could not be reached (" + s.Cause + "); nothing was sent", RetryAfter: time.Second,
-		Outcome: rec.Outcome(),
-	}), true
+	why := "the gateway could not be reached (" + s.Cause + ")"
+	if s.Detail != "" {
+		why = "the request could not be made: " + s.Detail
+	}
+	return refused(&Refusal{Reason: NotSent, Detail: why + "; nothing was sent", RetryAfter: time.Second, Outcome: rec.Outcome()}), true
 }
 
 // settle stores the sender's word, however long the store takes: under the caller's condition where the record still names
@@ -387,6 +388,10 @@ func (f *Fence) late(rec, mine Record, s Sent) (Record, bool) {
 	if !s.outcome().Definite() {
 		if admitted {
 			rec.note(id, s)
+		}
+		if s.Object != "" && rec.Revision == revision && rec.Object == "" { // a refusal that points at the first object
+			rec.names(s.Object)
+			admitted = admitted || rec.Object != ""
 		}
 		return rec, admitted
 	}

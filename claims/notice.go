@@ -87,12 +87,12 @@ func Notice(v View, n Noticed) (next Record, h Hearing, changed bool, err error)
 	case succeeds:
 		next, h = hearSuccess(r, e)
 	case e.Outcome == Declined || e.Outcome == NotExecuted:
-		next, h, err = hearFailure(r, e, v.Now)
+		next, h, err = n.hearFailure(r, e, v.Now)
 	default:
 		next, h, err = hearPayment(r, e)
 	}
-	if h == HeardTaken && e.Revision == next.Revision {
-		next.names(n.Object)
+	if h == HeardTaken && e.Outcome == Succeeded && e.Revision == next.Revision && next.Object == "" {
+		next.names(n.Object) // of a failure, or beside what the gateway itself named, it may be another try's
 	}
 	return next, h, err == nil && h != HeardBefore, err
 }
@@ -175,8 +175,9 @@ func (n Noticed) mark() string { return "notice " + strconv.Quote(n.ID) + ": " }
 // heard reports whether the record holds this very notice.
 func (r *Record) heard(n Noticed, e Evidence) bool {
 	return slices.ContainsFunc(r.Evidence, func(have Evidence) bool {
-		return have.Source == proofNotice && have.Revision == e.Revision && have.Outcome == e.Outcome && have.Payment == e.Payment &&
-			strings.HasPrefix(have.Note, n.mark())
+		same := have.Outcome == e.Outcome && have.Payment == e.Payment
+		underWay := e.Outcome == Declined && have.Outcome == Unknown && have.Payment == PaymentFailed // see hearFailure
+		return have.Source == proofNotice && have.Revision == e.Revision && (same || underWay) && strings.HasPrefix(have.Note, n.mark())
 	})
 }
 
@@ -195,14 +196,20 @@ func hearSuccess(r Record, e Evidence) (Record, Hearing) {
 }
 
 // hearFailure takes in that an attempt was declined, or not executed.
-func hearFailure(r Record, e Evidence, now Now) (Record, Hearing, error) {
+func (n Noticed) hearFailure(r Record, e Evidence, now Now) (Record, Hearing, error) {
 	after := r.Deadline.Add(r.Facts.SettleAfter)
 	switch {
 	case e.Revision != r.Revision: // every attempt of it has its own proof that no money moved
 		return r.noted(e), HeardNoted, nil
 	case r.State == StateSucceeded && e.Outcome == Declined && (r.Payment == PaymentPending || r.Payment == PaymentFailed):
-		e.Outcome, e.Payment = Unknown, PaymentFailed // it was carried out, and said so; what failed is what was under way
-		return hearPayment(r, e)
+		// It was carried out, and said so; what failed is what was under way, if the notice is about that and not about another try.
+		e.Outcome, e.Payment = Unknown, PaymentFailed
+		if e.Attempt != 0 && (n.Object == "" || r.Object == "" || n.Object == r.Object) {
+			return hearPayment(r, e)
+		}
+		next := r.noted(e)
+		next.Poll, next.NextCheck = true, time.Time{} // the gateway decides
+		return next, HeardNoted, nil
 	case r.State == StateSucceeded:
 		next := alarm(r.noted(e), "a notice says "+e.Outcome.String()+" of a call that had succeeded")
 		return next, HeardConflict, nil

@@ -33,7 +33,7 @@ type Sent struct {
 	Payment   string
 	Object    string // the gateway's own id of what the call made or changed, also where only a refusal names it
 	Cause     string // one word for logs and the attempt's note
-	Detail    string // for people
+	Detail    string // of what failed on our side, for people: no bytes of the request
 }
 
 func (s Sent) outcome() Outcome {
@@ -76,10 +76,15 @@ func Settle(r Record, revision, attempt int, id ClaimID, s Sent) (next Record, o
 	return next, true
 }
 
-// names takes in the gateway's own id of the call's object, if it is told.
+// names takes in the gateway's own id of the call's object, if it is told. A success about another object than the one that the
+// gateway named before is a second one.
 func (r *Record) names(object string) {
-	if object != "" && len(object) <= MaxKey && utf8.ValidString(object) && !strings.ContainsFunc(object, unicode.IsControl) {
+	switch {
+	case object == "" || len(object) > MaxKey || !utf8.ValidString(object) || strings.ContainsFunc(object, unicode.IsControl):
+	case r.Object == "":
 		r.Object = object
+	case r.Object != object && r.State == StateSucceeded:
+		*r = alarm(*r, "the gateway names two objects of the call: "+r.Object+" and "+object)
 	}
 }
 
@@ -219,6 +224,12 @@ func (r *Record) takeFailure(e Evidence) {
 	}
 	if r.State == StateUnknown || r.State == StatePending {
 		r.keep(e.Outcome, e.Answer, e.Source != proofAnswer)
+	}
+	for _, a := range r.Attempts {
+		if a.Claim == e.Claim && a.Outcome == Succeeded && a.Proof == proofNotice && e.Source == proofAnswer {
+			*r = alarm(*r, "the gateway's own answer says "+e.Outcome.String()+" of what a notice called a success")
+			return
+		}
 	}
 	r.mark(e, e.Outcome)
 	if e.Stored {

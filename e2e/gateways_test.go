@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
+	"github.com/fence-sidecar/fence-sidecar/gateways"
 	"github.com/fence-sidecar/fence-sidecar/gateways/sandbox"
 )
 
@@ -27,6 +28,8 @@ type player struct {
 	told bool
 	// steps are what lies between the slow payment and its end, such as an authorisation.
 	steps int
+	// moving is the id of what moves on, in an answer; nil: it is the call's object.
+	moving func(answer []byte) string
 }
 
 func players() []player {
@@ -67,6 +70,19 @@ func players() []player {
 			pay: jsonCall("/v72/payments", `{"amount":{"value":4990,"currency":"EUR"},"merchantAccount":"ShopEU","returnUrl":"https://shop.example","paymentMethod":{"type":"scheme"},`+
 				`"additionalData":{"x":"y"}}`, "X-API-Key: "+secret),
 			decline: replacing(`"x":"y"`, `"RequestedTestAcquirerResponseCode":"2"`), slow: faulty("processing"),
+		},
+		{
+			name: "paypal", asks: true, told: true,
+			open: played("paypal", ""),
+			pay: jsonCall("/v2/checkout/orders", `{"intent":"CAPTURE","purchase_units":[{"amount":{"currency_code":"USD","value":"49.90"}}],`+
+				`"payment_source":{"card":{"number":"4012888888881881","expiry":"2035-12","security_code":"123"}}}`, "Prefer: return=representation"),
+			decline: func(r request) request {
+				return r.with(`PayPal-Mock-Response: {"mock_application_codes":"INSTRUMENT_DECLINED"}`)
+			},
+			slow: faulty("processing"),
+			moving: func(answer []byte) string {
+				return gateways.TextAt(answer, "/purchase_units/0/payments/captures/0/id")
+			},
 		},
 	}
 }
@@ -268,13 +284,18 @@ var scenes = []struct {
 	}},
 	{"pending, then done", func(t *testing.T, a *act) {
 		r := a.p.slow(a.request(t, "slow"))
-		a.send(r).wantOutcome(t, "succeeded")
+		first := a.send(r)
+		first.wantOutcome(t, "succeeded")
 		rec := a.w.record("slow")
 		if rec.Payment != "pending" || rec.Object == "" {
 			t.Fatalf("payment %q of %q", rec.Payment, rec.Object)
 		}
+		id := rec.Object
+		if a.p.moving != nil {
+			id = a.p.moving(first.body)
+		}
 		for range 1 + a.p.steps {
-			if err := a.gateway.Move(rec.Object, "done"); err != nil {
+			if err := a.gateway.Move(id, "done"); err != nil {
 				t.Fatal(err)
 			}
 		}

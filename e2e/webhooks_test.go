@@ -334,8 +334,8 @@ func TestWorkerSettings(t *testing.T) {
 	}
 }
 
-// TestWebhook_stripe: Stripe's own events, signed as Stripe signs them, from the sandbox's hooks. The gateway can be asked nothing: only the notice
-// tells.
+// TestWebhook_stripe: Stripe's own events, signed as Stripe signs them, from the sandbox's hooks. The gateway can be asked nothing: only
+// the notice tells.
 func TestWebhook_stripe(t *testing.T) {
 	t.Parallel()
 	gw, u := newSandbox(t, sandbox.Config{})

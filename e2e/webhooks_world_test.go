@@ -79,7 +79,7 @@ func newHookWorld(t *testing.T, d database, answer func(*rawCall) verdict, edit 
 	return h
 }
 
-// spawnWorker runs a worker and waits until it is ready.
+// startWorker runs a worker and waits until it is ready.
 func (h *hookWorld) startWorker(name string) *sidecar {
 	h.t.Helper()
 	s := h.spawnAs(name, "reconcile", h.worker)

@@ -136,12 +136,28 @@ func (g *Gateway) named(p party, cred, realm string) (party, error) {
 	if name == "" {
 		return party{}, &BadRequest{Detail: "which account of the gateway is meant cannot be told: header " + g.CredentialHeader + " names none that is configured"}
 	}
-	p.name, p.hash = name+p.rest, accountPrint(realm, name)
+	print, err := g.accountPrint(realm, name)
+	if err != nil {
+		return party{}, &Unavailable{Detail: "whose credential is supplied cannot be told: " + err.Error()}
+	}
+	p.name, p.hash = name+p.rest, print
 	return p, nil
 }
 
-// accountPrint stands for a credential that changes while its account does not.
-func accountPrint(realm, account string) string { return AccountHash(realm, "account "+account) }
+// accountPrint is a hash of what lasts of the account's credential: of the secret that the sidecar supplies, or of the client that it
+// fetches tokens for; of the account's name where the app brings tokens that change.
+func (g *Gateway) accountPrint(realm, account string) (string, error) {
+	i := slices.IndexFunc(g.Accounts, func(a Account) bool { return a.Name == account })
+	switch {
+	case i < 0 || g.Credentials != CredentialsSidecar:
+		return AccountHash(realm, "account "+account), nil
+	case !g.Accounts[i].Credential.IsZero():
+		v, err := g.Accounts[i].Credential.Value()
+		return AccountHash(realm, v), err
+	}
+	id, err := g.Accounts[i].OAuth2.ClientID.Value()
+	return AccountHash(realm, "client "+id), err
+}
 
 // accountRest joins the values of the account headers, each escaped, so that LookupHeader can split them again.
 func (g *Gateway) accountRest(in Inbound) (string, error) {
@@ -208,7 +224,12 @@ func (g *Gateway) Owns(account, credential, realm string) (bool, error) {
 		}
 		hashes := append([]string{a.CredentialHash}, a.CredentialHashes...)
 		if g.Rotating || g.Credentials == CredentialsSidecar {
-			hashes = append(hashes, accountPrint(realm, name))
+			print, err := g.accountPrint(realm, name)
+			if err != nil {
+				unread = fmt.Errorf("gateway %s: account %s: %w", g.Name, a.Name, err)
+			} else {
+				hashes = append(hashes, print)
+			}
 		}
 		if !a.Credential.IsZero() {
 			v, err := a.Credential.Value()

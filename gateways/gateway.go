@@ -340,7 +340,7 @@ type Case struct {
 // Pages says how to read on.
 type Pages struct {
 	More  string `yaml:"more"`  // pointer to a boolean: there are more
-	Next  string `yaml:"next"`  // instead of More: pointer to the cursor of the next page; nothing or null there: the last one
+	Next  string `yaml:"next"`  // instead of More: pointer to the cursor of the next page; null there: the last one
 	Param string `yaml:"param"` // query parameter that takes the last item's id, or the cursor
 	Max   int    `yaml:"max"`   // default 50; a list that goes on: could not tell
 }

@@ -104,7 +104,7 @@ func (s sourceLines) of(field string) (line int) {
 
 // child is a member of a mapping, or an item of a sequence by its index or by its name.
 func child(node ast.Node, part string) (ast.Node, int) {
-	switch n := node.(type) {
+	switch n := bareNode(node).(type) {
 	case *ast.MappingNode:
 		for _, v := range n.Values {
 			if k, ok := v.Key.(ast.Node); ok && yamlText(k) == part {
@@ -126,7 +126,19 @@ func child(node ast.Node, part string) (ast.Node, int) {
 	return nil, 0
 }
 
+// bareNode is a node without its anchor or tag.
+func bareNode(n ast.Node) ast.Node {
+	switch x := n.(type) {
+	case *ast.AnchorNode:
+		return bareNode(x.Value)
+	case *ast.TagNode:
+		return bareNode(x.Value)
+	}
+	return n
+}
+
 func lineOf(n ast.Node) int {
+	n = bareNode(n)
 	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
 		return m.Values[0].Key.GetToken().Position.Line
 	}

@@ -163,3 +163,38 @@ func FuzzLint(f *testing.F) {
 		}
 	})
 }
+
+// Nothing of a file that a secret may stand in by mistake is repeated.
+func TestLintShowsNoSecret(t *testing.T) {
+	const secret = "sk_live_77aa"
+	head := "name: mine\nbaseURL: https://api.mine.example\n"
+	for _, text := range []string{
+		head + "accounts:\n  - name: a\n    credential: {" + secret + ": x}\n", head + "lookupScheme: \"Bearer " + secret + "\"\n",
+		head + "accounts:\n  - {name: a, oauth2: {tokenPath: \"x?k=" + secret + "\", clientID: {env: A}, clientSecret: {env: B}}}\n",
+		head + "error: {header: [{name: \"X " + secret + "\", value: v}]}\n", head + "x: *" + secret + "\n",
+		head + "accounts:\n  - name: a\n    credential: {env: A}\n    credential: {env: \"" + secret + "\"}\n",
+		head + "accounts:\n  - {name: a, oauth2: {tokenURL: \"http://" + secret + "@x.example/\", clientID: {env: A}, clientSecret: {env: B}}}\n",
+	} {
+		g, found := Lint([]byte(text), "f")
+		if g != nil || len(found) == 0 {
+			t.Errorf("taken: %s", text)
+		}
+		for _, p := range found {
+			if strings.Contains(p.String(), secret) {
+				t.Errorf("%s", p)
+			}
+		}
+	}
+	if g, found := Lint([]byte(head+"routes: [{name: a, method: POST, path: /a}]\n---\nuntagged: pass\n"), "f"); g != nil || !strings.Contains(found[0].What, "several") {
+		t.Errorf("a second document: %v", found)
+	}
+	if g, found := Lint([]byte(head+"answers: [{status: [\"\"], outcome: succeeded}]\nroutes: [{name: a, method: POST, path: /a}]\n"), "f"); g != nil || found[0].Field != "answers[0].status" {
+		t.Errorf("an empty status: %v", found)
+	}
+	if g, found := Lint([]byte(head+"routes:\n  - &r\n    name: a\n    method: GET\n    path: /a\n"), "f"); g != nil || found[0].Line != 6 {
+		t.Errorf("behind an anchor: %v", found)
+	}
+	if g, _ := Lint([]byte(head+"routes:\n  - {name: a, method: POST, path: /a, also: [\"/b/**\"]}\n"), "f"); g != nil {
+		t.Error("a plain path beside a prefix")
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
 )
 
 // maxFile bounds a gateway file, in bytes.
@@ -50,6 +51,9 @@ func Decode(data []byte, v any) error {
 }
 
 func parse(data []byte) (tree any, err error) {
+	if f, err := parser.ParseBytes(data, 0); err == nil && len(f.Docs) > 1 {
+		return nil, errors.New("it has several YAML documents (---): one is allowed")
+	}
 	if err := yaml.UnmarshalWithOptions(data, &tree); err != nil {
 		return nil, fmt.Errorf("not YAML: %s", oneLine(err))
 	}
@@ -90,12 +94,17 @@ func oneLine(err error) string {
 	var y yaml.Error
 	if errors.As(err, &y) {
 		if t := y.GetToken(); t != nil && t.Position != nil {
-			return fmt.Sprintf("line %d: %s", t.Position.Line, flat(y.GetMessage()))
+			return fmt.Sprintf("line %d: %s", t.Position.Line, unquoted(flat(y.GetMessage())))
 		}
-		return flat(y.GetMessage())
+		return unquoted(flat(y.GetMessage()))
 	}
-	return flat(err.Error())
+	return unquoted(flat(err.Error()))
 }
+
+// shownText are parts of the text that a parser's message repeats: a secret may stand there by mistake.
+var shownText = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+
+func unquoted(s string) string { return shownText.ReplaceAllString(s, "…") }
 
 func flat(s string) string { return strings.Join(strings.Fields(s), " ") }
 
@@ -168,6 +177,9 @@ func checkStruct(v any, t reflect.Type, path string) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		at := strings.TrimPrefix(path+"."+plainName(k), ".")
+		if fields[k] == nil && secretPath.MatchString(path) {
+			return fmt.Errorf("%s: has a field that does not exist; allowed here: %s", path, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+		}
 		if fields[k] == nil {
 			return fmt.Errorf("%s: no such field; allowed here: %s", at, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
@@ -190,7 +202,7 @@ func plainName(s string) string {
 }
 
 // secretPath is where a secret may stand by mistake: there no error shows the value.
-var secretPath = regexp.MustCompile(`(?i)(credential|clientKey|lookupHeaders|secrets?\b|\btoken\b|^keys\b)`)
+var secretPath = regexp.MustCompile(`(?i)(credential|clientKey|lookupHeaders|lookupScheme|tokenPath|tokenURL|oauth2|secrets?\b|\btoken\b|^keys\b|(^|\.)error\.header)`)
 
 func wrong(path string, v any, allowed string) error {
 	s := flat(fmt.Sprint(v))

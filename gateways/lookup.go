@@ -80,15 +80,7 @@ func (g *Gateway) run(ctx context.Context, q query) (claims.Finding, error) {
 	if named && !q.done {
 		return q.object(ctx)
 	}
-	target, why := q.target()
-	if why != "" {
-		return cannotTell(why), nil
-	}
-	look := q.list
-	if q.l.Kind == KindGet {
-		look = q.get
-	}
-	found, err := look(ctx, target)
+	found, err := q.look(ctx)
 	if found.Kind == claims.Missed && q.f.Lookup[objectParam] != "" {
 		found = cannotTell("nothing found, although the gateway has named the object")
 	}
@@ -96,6 +88,18 @@ func (g *Gateway) run(ctx context.Context, q query) (claims.Finding, error) {
 		return q.object(ctx)
 	}
 	return found, err
+}
+
+// look asks as the lookup's target says.
+func (q *query) look(ctx context.Context) (claims.Finding, error) {
+	target, why := q.target()
+	switch {
+	case why != "":
+		return cannotTell(why), nil
+	case q.l.Kind == KindGet:
+		return q.get(ctx, target)
+	}
+	return q.list(ctx, target)
 }
 
 // objectParam is, among the lookup parameters, the gateway's own id of the call's object.
@@ -128,12 +132,16 @@ func (q *query) listed() bool { return q.l.Kind == KindList || q.l.Kind == KindS
 // object reads the object whose id is known. That it is not there says nothing: the gateway has named it.
 func (q *query) object(ctx context.Context) (claims.Finding, error) {
 	q.byID = true
+	var is []Condition
+	if q.l.Kind == KindGet {
+		is = q.l.Is
+	}
 	raw, doc, missing, why, err := q.fetch(ctx, braces.ReplaceAllStringFunc(q.l.Object, func(m string) string {
 		if v := q.value(m[1 : len(m)-1]); v != "" {
 			return url.PathEscape(v)
 		}
 		return m
-	}), nil)
+	}), is)
 	switch {
 	case why != "":
 		return cannotTell(why), err
@@ -392,9 +400,9 @@ func (q *query) next(doc any, items []item) (last string, more, ok bool) {
 		return "", false, true
 	}
 	if q.l.Pages.Next != "" {
-		v, _ := at(doc, q.l.Pages.Next)
+		v, there := at(doc, q.l.Pages.Next)
 		last, ok = v.(string)
-		return last, ok, ok && last != "" || v == nil
+		return last, ok, ok && last != "" || there && v == nil
 	}
 	v, _ := at(doc, q.l.Pages.More)
 	more, ok = v.(bool)

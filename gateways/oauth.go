@@ -1,6 +1,10 @@
 package gateways
 
-import "strings"
+import (
+	"net"
+	"net/url"
+	"strings"
+)
 
 // OAuth2 is how an account gets its tokens: client credentials (RFC 6749, section 4.4).
 type OAuth2 struct {
@@ -19,10 +23,19 @@ func (p *problems) oauth2(path string, o *OAuth2) {
 	}
 	p.want((o.TokenPath == "") != (o.TokenURL == ""), path, o.TokenPath, "tokenPath or tokenURL, one of them")
 	p.want(o.TokenPath == "" || plainTarget(o.TokenPath), path+".tokenPath", o.TokenPath, "a path such as /v1/oauth2/token")
-	p.want(o.TokenURL == "" || strings.HasPrefix(o.TokenURL, "https://") || strings.HasPrefix(o.TokenURL, "http://"), path+".tokenURL", o.TokenURL, "an address")
+	if o.TokenURL != "" {
+		u, err := url.Parse(o.TokenURL)
+		ok := err == nil && u.Hostname() != "" && u.User == nil && u.Fragment == "" && (u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()))
+		p.want(ok, path+".tokenURL", "", "https://host/path; http on loopback only, as the client's secret goes there")
+	}
 	for name, s := range map[string]Secret{".clientID": o.ClientID, ".clientSecret": o.ClientSecret} {
 		p.want((s.Env == "") != (s.File == ""), path+name, s.Env, "env or file, one of them")
 	}
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // URL is the token endpoint of a gateway's account.

@@ -155,7 +155,8 @@ func TestCursors(t *testing.T) {
 		{"the same cursor again", []string{page(`"c1"`, ""), page(`"c1"`, "")}, claims.CouldNotTell},
 		{"an empty cursor", []string{page(`""`, "")}, claims.CouldNotTell},
 		{"no text", []string{page("7", "")}, claims.CouldNotTell},
-		{"no meta", []string{`{"payments":[]}`}, claims.Missed},
+		{"no meta", []string{`{"payments":[]}`}, claims.CouldNotTell},
+		{"no cursor", []string{`{"payments":[],"meta":{}}`}, claims.CouldNotTell},
 	} {
 		s := &script{t: t, pages: tt.pages, date: later}
 		f, err := pointing(t).AskAt(t.Context(), facts("create", "mandate", "MD1"), begun, asked, s.ask)

@@ -13,8 +13,18 @@ func (m Match) spelling(path string) string {
 	if !m.Route.catchAll() {
 		return ""
 	}
+	return m.Gateway.Respelled(path)
+}
+
+// Respelled says that a target without a route of its own is another spelling of a declared one; "": it is none. The text is for the
+// app.
+func (g *Gateway) Respelled(target string) string {
+	path, _, _ := strings.Cut(target, "?")
+	if !strings.HasPrefix(path, "/") {
+		return ""
+	}
 	raw := strings.Split(path[1:], "/")
-	for _, r := range m.Gateway.Routes {
+	for _, r := range g.Routes {
 		if r.catchAll() {
 			continue
 		}

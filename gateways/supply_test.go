@@ -110,7 +110,35 @@ func TestSupply(t *testing.T) {
 	}
 }
 
+// The secret behind an account is another merchant's from now on: what went with the old one is not asked for, nor repeated, with it.
+func TestSupplySwapped(t *testing.T) {
+	t.Setenv("KEY_A", "sk_first")
+	t.Setenv("CLIENT", "client-1")
+	t.Setenv("SECRET", "s")
+	client := &OAuth2{TokenPath: "/token", ClientID: Secret{Env: "CLIENT"}, ClientSecret: Secret{Env: "SECRET"}}
+	for _, account := range []Account{{Name: "a", Credential: Secret{Env: "KEY_A"}}, {Name: "a", OAuth2: client}} {
+		g := withAccounts(t, func(g *Gateway) { g.Credentials = CredentialsSidecar }, account)
+		t.Setenv("KEY_A", "sk_first")
+		t.Setenv("CLIENT", "client-1")
+		before, err := prepared(t, g, bearing("Bearer x"))
+		if owns, _ := g.Owns("a", before.Facts.Credential, "r"); err != nil || !owns {
+			t.Fatal(before.Facts, err)
+		}
+		t.Setenv("SECRET", "rolled")
+		if again, _ := prepared(t, g, bearing("Bearer x")); again.Facts.Credential != before.Facts.Credential {
+			t.Error("a client's rolled secret is another account")
+		}
+		t.Setenv("KEY_A", "sk_other")
+		t.Setenv("CLIENT", "client-2")
+		after, _ := prepared(t, g, bearing("Bearer x"))
+		if owns, _ := g.Owns("a", before.Facts.Credential, "r"); owns || after.Facts.Credential == before.Facts.Credential {
+			t.Errorf("another merchant's credential passes for the account's: %v", after.Facts)
+		}
+	}
+}
+
 func TestSupplyToken(t *testing.T) {
+	t.Setenv("ID", "client")
 	o := &OAuth2{TokenPath: "/v1/oauth2/token", ClientID: Secret{Env: "ID"}, ClientSecret: Secret{Env: "SECRET"}}
 	g := withAccounts(t, func(g *Gateway) { g.Credentials = CredentialsSidecar }, Account{Name: "a", OAuth2: o})
 	if o.URL(g) != "https://api.stripe.com/v1/oauth2/token" {

@@ -252,11 +252,11 @@ func (p *problems) answers(path string, rules []*AnswerRule) {
 		p.want(len(r.Status) > 0, path+".status", "", "a list such as [402] or [2xx]")
 		for _, s := range r.Status {
 			p.want(statuses.MatchString(s), path+".status", s, "100 to 599, or 2xx, 4xx …")
-			p.want(o != claims.Succeeded || s[0] == '2', path+".status", s, "200 to 299 for succeeded")
+			p.want(o != claims.Succeeded || strings.HasPrefix(s, "2"), path+".status", s, "200 to 299 for succeeded")
 		}
 		p.want(!r.InUse || o == claims.Unknown, path+".inUse", r.InUse, "false, or outcome unknown")
 		p.want(!r.Transient || o == claims.Unknown && r.Stored != "yes", path+".transient", r.Transient, "false, or outcome unknown and not stored")
-		p.want(r.Points == "" || r.Points != "" && pointer.MatchString(r.Points) && o == claims.Unknown, path+".points", r.Points, "a JSON pointer, with outcome unknown")
+		p.want(r.Points == "" || pointer.MatchString(r.Points) && o == claims.Unknown, path+".points", r.Points, "a JSON pointer, with outcome unknown")
 		p.want(r.Header == nil || r.Header.Name != "" && r.Header.Value != "", path+".header", "", "a name and a value")
 		p.oneOf(path+".stored", &r.Stored, "", "", "yes", "no")
 		p.want(paymentWord(r.Payment), path+".payment", r.Payment, "pending, done, failed, reversed")

@@ -117,6 +117,8 @@ func (p *problems) paths(path string, r *Route) (names []string) {
 		others := p.path(path, r, also)
 		p.want(slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(others))), path, also, "the same names in braces as path")
 	}
+	all := len(slices.DeleteFunc(slices.Clone(r.paths), func(path []string) bool { return path[len(path)-1] != "**" }))
+	p.want(all == 0 || all == len(r.paths), path+"also", r.Also, "paths that all end with **, or none: what a prefix takes is held to other rules")
 	return names
 }
 

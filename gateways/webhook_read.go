@@ -111,7 +111,8 @@ func UnpackNotice(b []byte) (account string, n Notice, err error) {
 		return "", n, fmt.Errorf("a kept notice cannot be read by this version")
 	}
 	for _, r := range p.Reads {
-		if o, ok := outcomes[first(r.Outcome, "unknown")]; !ok || !paymentWord(r.Payment) || r.Payment != "" && o.Definite() && o != claims.Succeeded {
+		o, ok := outcomes[first(r.Outcome, "unknown")]
+		if !ok || !paymentWord(r.Payment) || r.Payment != "" && o.Definite() && o != claims.Succeeded {
 			return "", n, fmt.Errorf("a kept notice says what this version does not know")
 		}
 	}
@@ -127,7 +128,8 @@ func (g *Gateway) OpenNotice(ctx context.Context, account string, d Delivery) ([
 	if g.Webhook == nil || i < 0 {
 		return nil, ErrNoNotices
 	}
-	if len(d.Body) == 0 || len(d.Body) > MaxNotice || slices.ContainsFunc(values(d.Header, "Content-Encoding"), func(v string) bool { return v != "identity" }) {
+	coded := slices.ContainsFunc(values(d.Header, "Content-Encoding"), func(v string) bool { return v != "identity" })
+	if len(d.Body) == 0 || len(d.Body) > MaxNotice || coded {
 		return nil, ErrMalformed
 	}
 	var v *verifier

@@ -21,7 +21,9 @@ func (g *Gateway) validateWebhook(p *problems) {
 		return
 	}
 	const at = "a JSON pointer such as /data/object/id"
-	for name, v := range map[string]string{"events": w.Events, "item": w.Item, "id": w.ID, "object": w.Object, "amount": w.Amount, "currency": w.Currency} {
+	for name, v := range map[string]string{
+		"events": w.Events, "item": w.Item, "id": w.ID, "object": w.Object, "amount": w.Amount, "currency": w.Currency,
+	} {
 		p.want(pointer.MatchString(v), "webhook."+name, v, at)
 	}
 	for i, v := range w.References {
@@ -49,7 +51,8 @@ func (g *Gateway) noticeCases(p *problems) {
 		path := fmt.Sprintf("webhook.cases[%d]", i)
 		p.conditions(path+".when", c.When)
 		for _, name := range c.Routes {
-			p.want(slices.ContainsFunc(g.Routes, func(r *Route) bool { return r != nil && r.Name == name }), path+".routes", name, "names of this gateway's routes")
+			known := slices.ContainsFunc(g.Routes, func(r *Route) bool { return r != nil && r.Name == name })
+			p.want(known, path+".routes", name, "names of this gateway's routes")
 		}
 		o, ok := outcomes[first(c.Outcome, "unknown")]
 		p.want(ok && c.Outcome != "unknown", path+".outcome", c.Outcome, "succeeded, declined, not-executed, or none")

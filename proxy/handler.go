@@ -30,9 +30,11 @@ type Config struct {
 	// ExternalTokens lets applications present tokens that they count themselves (Fence-External-Token).
 	ExternalTokens bool
 	// Shadow passes every request on, judges it beside that, and refuses nothing: it protects nothing.
-	Shadow  bool
-	Metrics *Metrics
-	Log     *slog.Logger
+	Shadow bool
+	// TurnedDown, if set, is told of a credential that the sidecar supplied and the gateway answered with 401.
+	TurnedDown func(gateway, account, value string)
+	Metrics    *Metrics
+	Log        *slog.Logger
 }
 
 // Proxy serves the data listeners.
@@ -166,9 +168,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, g *gateways.Gatewa
 }
 
 // disguised says why a request could be another than its method tells: a gateway that honours an override would carry out a
-// safe request as an unsafe one, past the fence.
+// safe request as an unsafe one, past the fence. TRACE would bring back the credential that the sidecar supplied.
 func disguised(method string, fields []claims.Field) string {
-	if method == http.MethodConnect || method != strings.ToUpper(method) {
+	if method == http.MethodConnect || method == http.MethodTrace || method != strings.ToUpper(method) {
 		return "the method is not served; methods are written in upper case"
 	}
 	for _, f := range fields {
@@ -229,12 +231,24 @@ func (x *exchange) unsafe(w http.ResponseWriter) {
 	call, ref := x.call(routed)
 	switch {
 	case ref != nil && ref.Reason == claims.Untagged && x.untagged(routed) == gateways.UntaggedPass:
+		if why := x.respelled(routed); why != "" { // it passes under the rules of no route, or of a catch-all
+			x.refuse(w, bad("%s", why))
+			return
+		}
 		x.pass(w, x.in.Body)
 	case ref != nil:
 		x.refuse(w, ref)
 	default:
 		x.fenced(w, call)
 	}
+}
+
+// respelled says that the path is another spelling of a declared route; "": it is none.
+func (x *exchange) respelled(routed bool) string {
+	if routed {
+		return x.match.Flaw()
+	}
+	return x.gateway.Respelled(x.in.Target)
 }
 
 // untagged says what becomes of the request if it has no call key.

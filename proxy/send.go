@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/fence-sidecar/fence-sidecar/claims"
 	"github.com/fence-sidecar/fence-sidecar/gateways"
@@ -14,6 +15,7 @@ import (
 // bytes, and leaves once.
 func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) claims.Sent {
 	if err := x.supply(ctx); err != nil { // now, so that a replay needs no credential
+		x.p.Log.Warn("no credential for a call: nothing was sent", "gateway", x.gateway.Name, "account", a.Facts.Account, "error", err)
 		return claims.Sent{Unsent: true, Local: true, Cause: "credential", Detail: err.Error()}
 	}
 	in := x.in
@@ -31,11 +33,15 @@ func (x *exchange) send(ctx context.Context, a claims.Pass, gate func() error) c
 	x.p.Metrics.attempt(x.gateway.Name, &ex)
 	if ex.Answer == nil {
 		s := claims.Sent{Unsent: !ex.Wrote, Local: ex.Cause == CauseRequest, Cause: ex.Cause}
-		if ex.Err != nil {
-			s.Detail = ex.Err.Error()
-		}
 		x.unanswered(&ex)
 		return s
+	}
+	if x.p.TurnedDown != nil && ex.Answer.Status == http.StatusUnauthorized && x.gateway.Credentials == gateways.CredentialsSidecar {
+		for _, f := range x.supplied {
+			if strings.EqualFold(f.Name, x.gateway.CredentialHeader) {
+				x.p.TurnedDown(x.gateway.Name, a.Facts.Account, f.Value)
+			}
+		}
 	}
 	s := classified(x.gateway.Classify(x.match.Route.Name, ex.Answer), ex.Answer)
 	s.Error = x.gateway.IsError(ex.Answer)

@@ -87,6 +87,8 @@ func (x *exchange) weigh(w http.ResponseWriter) (call *claims.Call, body []byte,
 	x.in.Body = body
 	c, ref := x.call(routed)
 	switch {
+	case ref != nil && ref.Reason == claims.Untagged && x.untagged(routed) == gateways.UntaggedPass && x.respelled(routed) != "":
+		x.wouldRefuse(bad("the path is respelled"))
 	case ref != nil && ref.Reason == claims.Untagged && x.untagged(routed) == gateways.UntaggedPass:
 		x.would = claims.WouldPass
 	case ref != nil:

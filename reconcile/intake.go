@@ -46,9 +46,10 @@ var NoticeResults = []string{
 }
 
 const (
-	maxDeliveries = 64 // that are worked on at once
-	maxHits       = 20 // calls that one handle finds
-	maxSwaps      = 20 // tries of one write
+	maxReading    = 256 // deliveries that are read at once: their bodies are in memory
+	maxDeliveries = 64  // that are worked on at once
+	maxHits       = 20  // calls that one handle finds
+	maxSwaps      = 20  // tries of one write
 )
 
 // IntakeConfig is what an Intake works with.
@@ -74,11 +75,11 @@ type IntakeConfig struct {
 // asked. None ever makes a send.
 type Intake struct {
 	IntakeConfig
-	certs  map[string]*certificates
-	busy   chan struct{}
-	wakes  wakes
-	mu     sync.Mutex
-	warned map[string]time.Time
+	certs         map[string]*certificates
+	reading, busy chan struct{}
+	wakes         wakes
+	mu            sync.Mutex
+	warned        map[string]time.Time
 }
 
 // NewIntake makes an Intake. Gateways, tenants and the ways to a gateway are the Reconciler's.
@@ -86,7 +87,10 @@ func NewIntake(cfg IntakeConfig) *Intake {
 	cfg.Timeout = orElse(cfg.Timeout, 10*time.Second)
 	cfg.Interval = orElse(cfg.Interval, cfg.Reconciler.Interval)
 	cfg.Keep = orElse(cfg.Keep, 72*time.Hour)
-	in := &Intake{IntakeConfig: cfg, certs: map[string]*certificates{}, busy: make(chan struct{}, maxDeliveries), warned: map[string]time.Time{}}
+	in := &Intake{
+		IntakeConfig: cfg, certs: map[string]*certificates{}, warned: map[string]time.Time{},
+		reading: make(chan struct{}, maxReading), busy: make(chan struct{}, maxDeliveries),
+	}
 	in.wakes.init(cfg.Reconciler.Pace)
 	for _, g := range cfg.Reconciler.Gateways.All() {
 		if g.Webhook != nil && g.Webhook.Signature != nil && g.Webhook.Signature.Scheme == gateways.SchemeCertificate {
@@ -137,13 +141,11 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(w, http.StatusMethodNotAllowed, "")
 		return
 	}
-	select {
-	case in.busy <- struct{}{}:
-		defer func() { <-in.busy }()
-	default:
+	if !enter(in.reading) {
 		in.again(w, p, NoticeFailed)
 		return
 	}
+	defer leave(in.reading)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, gateways.MaxNotice))
 	if err != nil {
 		status := http.StatusBadRequest
@@ -154,10 +156,26 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(w, status, "")
 		return
 	}
+	if !enter(in.busy) { // only now: whoever sends slowly keeps nobody else's work waiting
+		in.again(w, p, NoticeFailed)
+		return
+	}
+	defer leave(in.busy)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), in.Timeout) // a write under way is not given up
 	defer cancel()
 	in.take(ctx, w, p, in.delivery(r, p, body))
 }
+
+func enter(room chan struct{}) bool {
+	select {
+	case room <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func leave(room chan struct{}) { <-room }
 
 func (in *Intake) delivery(r *http.Request, p place, body []byte) gateways.Delivery {
 	d := gateways.Delivery{URL: in.url(r), Body: body, At: time.Now()}

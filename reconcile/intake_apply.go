@@ -19,7 +19,9 @@ type hit struct {
 }
 
 // rank orders results: of a notice that names several calls, the weightiest is told.
-var rank = []string{NoticeIgnored, NoticeWoken, NoticeMismatch, NoticeRefused, NoticeKnown, NoticeNoted, NoticeEarly, NoticeTaken, NoticeConflict}
+var rank = []string{
+	NoticeIgnored, NoticeWoken, NoticeMismatch, NoticeRefused, NoticeKnown, NoticeNoted, NoticeEarly, NoticeTaken, NoticeConflict,
+}
 
 // apply takes in one notice. retry: it is a kept one. Any error means that it is to come again.
 func (in *Intake) apply(ctx context.Context, p place, n *gateways.Notice, retry bool) (result string, err error) {
@@ -112,7 +114,8 @@ func (in *Intake) one(ctx context.Context, p place, n *gateways.Notice, h hit, r
 		if !r.Exists() || !ok {
 			return NoticeIgnored, nil
 		}
-		if name, _, _ := strings.Cut(f.Account, "/"); f.Gateway != p.g.Name || name != p.account || f.Endpoint != strings.TrimSuffix(p.g.BaseURL, "/") {
+		name, _, _ := strings.Cut(f.Account, "/")
+		if f.Gateway != p.g.Name || name != p.account || f.Endpoint != strings.TrimSuffix(p.g.BaseURL, "/") {
 			in.warn(p, "a notice names a call of another account or address; it does not count")
 			return NoticeMismatch, nil
 		}
@@ -176,7 +179,8 @@ func (in *Intake) hear(ctx context.Context, p place, v claims.View, word claims.
 	case !changed:
 		return h.String(), false, nil
 	}
-	_, err = in.Store.Swap(ctx, claims.Condition{}, claims.Write{Version: v.Record.Version, Next: next, Event: claims.EventOf(v.Record, next)})
+	write := claims.Write{Version: v.Record.Version, Next: next, Event: claims.EventOf(v.Record, next)}
+	_, err = in.Store.Swap(ctx, claims.Condition{}, write)
 	switch {
 	case errors.Is(err, claims.ErrLost):
 		return "", true, nil

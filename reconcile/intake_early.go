@@ -14,8 +14,10 @@ import (
 	"github.com/fence-sidecar/fence-sidecar/gateways"
 )
 
-// keptBatch is how many kept notices are taken from the store at once.
-const keptBatch = 100
+const (
+	keptBatch = 100 // kept notices that are taken from the store at once
+	keptRound = 10  // batches in one round; the store gives new notices first, then those that waited longest
+)
 
 // keep keeps a notice until its call is there, or until it may count. Its name holds the account: two accounts' ids may be equal.
 func (in *Intake) keep(ctx context.Context, p place, n *gateways.Notice) error {
@@ -34,7 +36,7 @@ func keptName(account, id string) string {
 	return account + "/sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Retry tries every notice that is kept, once. Several processes may: to apply one twice changes nothing.
+// Retry tries the notices that are kept, each once, a thousand at most. Several processes may: to apply one twice changes nothing.
 func (in *Intake) Retry(ctx context.Context) error {
 	v, err := in.Store.Get(ctx, claims.Key{Tenant: "-", Call: "-"}, claims.Guard{}) // for the store's time
 	if err != nil {
@@ -42,7 +44,7 @@ func (in *Intake) Retry(ctx context.Context) error {
 	}
 	type name struct{ tenant, gateway, id string }
 	seen := map[name]bool{}
-	for ctx.Err() == nil {
+	for range keptRound {
 		es, err := in.Inbox.Kept(ctx, in.Reconciler.Tenants, keptBatch)
 		if err != nil {
 			return err
@@ -65,6 +67,9 @@ func (in *Intake) Retry(ctx context.Context) error {
 	return nil
 }
 
+// heeded are the results after which a kept notice has nothing more to wait for.
+var heeded = []string{NoticeTaken, NoticeKnown, NoticeNoted, NoticeConflict, NoticeRefused, NoticeMismatch, NoticeWoken}
+
 // retry tries one kept notice. It is dropped only once what it tells lasts, or once it has waited too long.
 func (in *Intake) retry(ctx context.Context, e *claims.Early, now claims.Now) error {
 	ctx, cancel := context.WithTimeout(ctx, in.Timeout+in.Reconciler.LookupTimeout)
@@ -77,7 +82,7 @@ func (in *Intake) retry(ctx context.Context, e *claims.Early, now claims.Now) er
 		return nil
 	case err != nil && !errors.Is(err, claims.ErrUnreadable):
 		return fmt.Errorf("notice %s: %w", e.ID, err)
-	case slices.Contains([]string{NoticeTaken, NoticeKnown, NoticeNoted, NoticeConflict, NoticeRefused, NoticeMismatch, NoticeWoken}, result):
+	case slices.Contains(heeded, result):
 		if err := in.Store.Confirm(ctx); err != nil {
 			return fmt.Errorf("a notice stays kept, what it told may not last: %w", err)
 		}
@@ -85,7 +90,7 @@ func (in *Intake) retry(ctx context.Context, e *claims.Early, now claims.Now) er
 		return nil
 	default:
 		result = NoticeOrphan
-		in.Log.Warn("a notice came for no call that is known here; it is dropped", "tenant", e.Tenant, "gateway", e.Gateway, "notice", e.ID)
+		in.Log.Warn("a notice waited too long for its call; it is dropped", "tenant", e.Tenant, "gateway", e.Gateway, "notice", e.ID)
 	}
 	if err := in.Inbox.Drop(ctx, e.Tenant, e.Gateway, e.ID); err != nil {
 		return fmt.Errorf("drop notice %s: %w", e.ID, err)

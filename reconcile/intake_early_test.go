@@ -125,7 +125,7 @@ func TestOrphans(t *testing.T) {
 	if got := d.told(); strings.Count(got, "orphan") != 250 || len(d.kept()) != 0 {
 		t.Errorf("%s; %d kept", got, len(d.kept()))
 	}
-	if n := strings.Count(d.log.String(), "for no call that is known here"); n != 250 {
+	if n := strings.Count(d.log.String(), "waited too long for its call"); n != 250 {
 		t.Errorf("%d lines", n)
 	}
 }
@@ -152,4 +152,22 @@ func TestIntakeRuns(t *testing.T) {
 	d.tell(paid(key).json(), 200)
 	d.doubt(key, "charges_create")
 	soon(t, "the kept notice counts", func() bool { return d.record(key).State == claims.StateSucceeded && len(d.kept()) == 0 })
+}
+
+// A round is bounded: of more notices than fit in one, every one has its turn in the next rounds.
+func TestRetryIsBounded(t *testing.T) {
+	d := newDesk(t, nil)
+	const all = 1500
+	for i := range all {
+		if err := d.store.Keep(t.Context(), claims.Early{Tenant: "t", Gateway: "stripe", ID: fmt.Sprint("shop/", i), Body: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.advance(73 * time.Hour)
+	for _, left := range []int{500, 0} {
+		d.retry()
+		if n := len(d.kept()); n != left {
+			t.Errorf("%d are left, want %d", n, left)
+		}
+	}
 }

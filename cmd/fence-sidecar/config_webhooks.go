@@ -49,7 +49,7 @@ func (c *Config) checkWebhooks() error {
 	switch {
 	case err != nil:
 		return c.errorf("webhooks.publicURL: it cannot be parsed: a URL such as https://hooks.example.com")
-	case u.User != nil || u.Hostname() == "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
+	case u.User != nil, u.Hostname() == "", u.RawQuery != "", u.ForceQuery, u.Fragment != "", u.Scheme != "https" && u.Scheme != "http":
 		return c.bad("webhooks.publicURL", u.Redacted(), "https://host[:port][/path]")
 	}
 	return nil

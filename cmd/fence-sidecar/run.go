@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -162,6 +163,10 @@ func (s *sidecar) newProxy() (*proxy.Proxy, error) {
 	}
 	return proxy.New(proxy.Config{
 		Fence: s.fence, Realm: s.store.Realm(), Gateways: s.registry, Egress: s.egress, Tenants: c.Tenants,
+		TurnedDown: func(gateway, account, value string) {
+			name, _, _ := strings.Cut(account, "/")
+			s.reconciler.Tokens.Drop(gateway, name, strings.TrimPrefix(value, "Bearer "))
+		},
 		MaxAttempts: c.Attempts, Wait: c.Wait, Breaker: proxy.BreakerConfig{Failures: c.Breaker.Failures, Open: c.Breaker.Open},
 		ExternalTokens: c.ExternalTokens == externalOn, Shadow: c.Mode == modeShadow, Metrics: proxy.NewMetrics(s.metrics), Log: s.log,
 	})

@@ -29,6 +29,7 @@ type request struct {
 	body   []byte
 	send   *Send
 	p      *profile
+	era    int // of the server's memory when the request came in
 }
 
 func (r *request) key() string { return r.p.keyOf(r) }
@@ -123,7 +124,7 @@ func linesOf(head []byte) (out []Line) {
 
 // handle serves one request; false: the connection is to be closed.
 func (c *conn) handle(r *request) (keep bool) {
-	r.p = c.s.p
+	r.p, r.era = c.s.p, c.s.memory()
 	keep = !strings.EqualFold(r.header.Get("Connection"), "close") && r.proto == "HTTP/1.1"
 	if strings.HasPrefix(r.path(), "/_sandbox/") {
 		r.body, _ = r.read()

@@ -151,3 +151,20 @@ func TestProfiles(t *testing.T) {
 		t.Errorf("%d %s", code, b)
 	}
 }
+
+// A request that is held while everything is forgotten is not carried out into the new ledger.
+func TestResetWhileHeld(t *testing.T) {
+	r := start(t, sandbox.Config{})
+	done := make(chan reply, 1)
+	go func() { done <- r.charge("k", "hold-before") }()
+	if err := r.s.WaitHold(within(t, 10*time.Second), "hold"); err != nil {
+		t.Fatal(err)
+	}
+	r.s.Reset()
+	if p := <-done; p.status != 503 {
+		t.Errorf("%d %s", p.status, p.body)
+	}
+	if p := r.charge("k", ""); p.status != 200 || r.s.Moved() != 1 {
+		t.Errorf("%d, %d charges", p.status, r.s.Moved())
+	}
+}

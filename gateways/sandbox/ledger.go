@@ -186,10 +186,18 @@ func (s *Server) Reset() {
 	}
 	s.resume(nil)
 	s.leases.seen, s.leases.stalled = map[claims.Guard]bool{}, map[claims.Guard]chan struct{}{}
-	s.faults, s.headerUses = nil, map[string]int{}
+	s.era++
+	s.told, s.faults, s.headerUses = 0, nil, map[string]int{}
 	s.ledger, s.sends = nil, nil
 	s.keys, s.objects, s.order = map[string]*entry{}, map[string]*object{}, nil
 	s.wake()
+}
+
+// memory tells what is remembered now from what was before a Reset.
+func (s *Server) memory() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.era
 }
 
 func (x *Send) copy() Send {

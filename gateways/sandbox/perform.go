@@ -180,8 +180,11 @@ func (s *Server) after(c *conn, fs active) bool {
 func (s *Server) execute(r *request, fs active) (a answer, x *call, executed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.serial++
 	x = &call{s: s, r: r, fs: fs}
+	if r.era != s.era { // it was held while everything was forgotten
+		return r.p.serverError(503), x, false
+	}
+	s.serial++
 	defer func() { s.wake() }()
 	a, executed = r.p.run(x)
 	return a.with("Request-Id", fmt.Sprintf("req_sandbox%06d", s.serial)), x, executed

@@ -56,6 +56,7 @@ type Server struct {
 	objects    map[string]*object
 	order      []*object
 	serial     int
+	era        int // how often everything was forgotten
 	hooks      []Hook
 	told       int
 	closed     bool

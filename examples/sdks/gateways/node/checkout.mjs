@@ -20,7 +20,8 @@ await main((address) => ({
   async pay({ amount, headers, how }) {
     const call = how === 'slow' ? { ...headers, 'Sandbox-Fault': 'processing' } : headers;
     // An amount that ends in 05 is declined. The reference is left to the sidecar.
-    return read(await client(address, call).payments.request({ amount, currency: 'EUR', source: { type: 'token', token: 'tok_example' } }));
+    const body = { amount, currency: 'EUR', source: { type: 'token', token: 'tok_example' } };
+    return read(await client(address, call).payments.request(body));
   },
   show: async ({ id }) => read(await client(address).payments.get(id)),
   code: (err) => err.body?.error_type,

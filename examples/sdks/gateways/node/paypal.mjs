@@ -31,7 +31,7 @@ await main((address, token) => {
   const read = (order) => {
     const capture = order.purchaseUnits[0].payments.captures[0];
     const state = { COMPLETED: 'paid', PENDING: 'pending' }[capture.status] ?? capture.status;
-    return { id: order.id, state, capture: capture.id };
+    return { id: order.id, state, money: capture.id };
   };
   return {
     gateway: 'paypal',
@@ -52,7 +52,6 @@ await main((address, token) => {
       return read((await call.run(own, () => orders.createOrder(options))).result);
     },
     show: async ({ id }) => read((await orders.getOrder({ id })).result),
-    moved: ({ capture }) => capture,
     code: (err) => (err instanceof ApiError ? JSON.parse(err.body).details?.[0]?.issue : undefined),
     status: (err) => err.statusCode,
     declines: (err) => err instanceof ApiError && JSON.parse(err.body).details[0].issue === 'INSTRUMENT_DECLINED',

@@ -1,4 +1,4 @@
-"""GoCardless's Python SDK through the sidecar: base_url, and headers per call. Its Node SDK has no setting for the address."""
+"""GoCardless's Python SDK through the sidecar: base_url, and headers per call."""
 
 import gocardless_pro
 import requests

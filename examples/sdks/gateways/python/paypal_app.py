@@ -70,11 +70,8 @@ class PayPal(App):
         return self.read(self.sdk.orders.get_order({"id": paid.id}).body)
 
     def read(self, order):
-        self.capture = order.purchase_units[0].payments.captures[0]
-        return Paid(order.id, {"COMPLETED": "paid", "PENDING": "pending"}.get(self.capture.status, self.capture.status))
-
-    def moved(self, paid):
-        return self.capture.id
+        capture = order.purchase_units[0].payments.captures[0]
+        return Paid(order.id, {"COMPLETED": "paid", "PENDING": "pending"}.get(capture.status, capture.status), capture.id)
 
     def code(self, err):
         details = getattr(err, "details", None) if isinstance(err, ErrorException) else None

@@ -4,6 +4,7 @@ starts the scripts that use this: one line per check, exit code 1 if one failed.
   scenes     the eight scenarios through a sidecar (SIDECAR) in front of the sandbox (SANDBOX)
   refusals   every refusal of the sidecar (REFUSALS): an error for the SDK, and never sent again by it
   unfenced   straight to the sandbox, repeated as if it were another call: the count must notice that two were executed
+  broken     through a sidecar, but the gateway does not keep its word and ignores keys: the count must notice that too
 """
 
 import json
@@ -32,6 +33,10 @@ class Paid:
 
     id: str
     state: str
+    money: str = ""  # the id of what moved the money, where it is another one
+
+    def __post_init__(self):
+        self.money = self.money or self.id
 
 
 class App:
@@ -58,10 +63,6 @@ class App:
     def show(self, paid):
         """Reads an object again."""
         raise NotImplementedError
-
-    def moved(self, paid):
-        """The id under which the sandbox moves a pending payment on."""
-        return paid.id
 
     def code(self, err):
         """The gateway's own error code in an error, which is fence_<slug> in a refusal of the sidecar; None without one."""
@@ -105,15 +106,15 @@ def eventually(what, holds):
 
 
 def executed(amount):
-    """The operations on an order's money that the gateway carried out. Every order here has its own amount."""
+    """The operations on an order's money that the gateway carried out. Every order here has an amount of its own."""
     return [o for o in get(f"{SANDBOX}/_sandbox/ledger") if o["money"] and o["amount"] == amount]
 
 
 def at_most_once(amount):
-    keys = [o["idempotency_key"] for o in executed(amount)]
-    if len(keys) > 1:
-        raise AssertionError(f"executed {len(keys)} times, under {len(set(keys))} keys")
-    return keys
+    rows = executed(amount)
+    if len(rows) > 1:
+        raise AssertionError(f"executed {len(rows)} times, under {len({o['idempotency_key'] for o in rows})} keys")
+    return rows
 
 
 def record(call):
@@ -181,10 +182,14 @@ class Order:
                 raise AssertionError(f"settled by {err!r}")
             time.sleep(0.3)
 
-    def counted(self, money, posts=None):
-        """Fails unless the gateway carried this call out so many times, and got so many requests of it."""
-        keys = at_most_once(self.amount)
-        same((len(keys), [k for k in keys if k != record(self.call)["gatewayKey"]]), (money, []), "executions, and those under other keys:")
+    def counted(self, got=None, times=1, posts=None):
+        """Fails unless the gateway carried this call out so many times, under its key, as what the SDK got, by so many requests."""
+        rows = at_most_once(self.amount)
+        same(len(rows), times, "executions:")
+        for row in rows:
+            same(row["idempotency_key"], record(self.call)["gatewayKey"], "the key:")
+            if got:
+                same(row["id"], got.money, "the gateway's id:")
         if posts is not None:
             same(sends(self.call), posts, "sends:")
 
@@ -199,7 +204,7 @@ def success(app):
     first = order.pay()
     paid(app, first)
     same(order.pay(), first, "the repeat:")
-    order.counted(1, 1)
+    order.counted(first, posts=1)
 
 
 def decline(app):
@@ -210,7 +215,7 @@ def decline(app):
         else:
             err = order.error()
             same(app.declines(err), True, f"{err!r} is a decline:")
-    order.counted(0, 1 if app.final else 2)
+    order.counted(times=0, posts=1 if app.final else 2)
 
 
 def lost(app):
@@ -218,26 +223,29 @@ def lost(app):
     got = order.insist()
     paid(app, got)
     same(order.pay(), got, "the repeat:")
-    order.counted(1)
+    order.counted(got)
 
 
 def dropped(app):
     order = Order(app, "dropped", fault="drop;times=1")
     if app.asks:
-        paid(app, order.insist())
-        order.counted(1)
+        got = order.insist()
+        paid(app, got)
+        order.counted(got)
     else:
         order.doubtful()
-        order.counted(0, 1)
+        order.counted(times=0, posts=1)
 
 
 def failed(app):
     order = Order(app, "failed", fault="error-after;times=1")
     if app.stored:
         order.doubtful()
+        order.counted()
     else:
-        paid(app, order.insist())
-    order.counted(1)
+        got = order.insist()
+        paid(app, got)
+        order.counted(got)
 
 
 def stale(app):
@@ -245,8 +253,9 @@ def stale(app):
         control("POST", "faults", {"fault": fault, "arg": "3s"})
     try:
         order = Order(app, "stale", fault="lose-fin;times=1")
-        paid(app, order.insist())
-        order.counted(1, None if app.asks else 1)
+        got = order.insist()
+        paid(app, got)
+        order.counted(got, posts=None if app.asks else 1)
     finally:
         control("DELETE", "faults")
 
@@ -256,8 +265,9 @@ def late(app):
     err = order.error()
     same(order.repeats(err), True, f"{err!r} leaves the call open:")
     eventually("the gateway executed it after all", lambda: executed(order.amount))
-    paid(app, order.insist())
-    order.counted(1)
+    got = order.insist()
+    paid(app, got)
+    order.counted(got)
 
 
 def pending(app):
@@ -268,12 +278,12 @@ def pending(app):
     paid(app, got, "slow")
     same(record(order.call)["payment"], "pending", "the record's payment:")
     for _ in range(app.steps):
-        control("POST", f"payments/{app.moved(got)}/done")
+        control("POST", f"payments/{got.money}/done")
     if app.shows:
         same(app.show(got).state, "paid", "state once it is through:")
     eventually("the money is known to have arrived", lambda: record(order.call).get("payment") == "done")
     same(order.pay().id, got.id, "the repeat's id:")
-    order.counted(1, 1)
+    order.counted(got, posts=1)
 
 
 SCENES = {
@@ -344,6 +354,12 @@ def unfenced(kind):
     check(app, "answer lost after the charge", twice)
 
 
+def broken(kind):
+    app = kind(SIDECAR)
+    control("POST", "faults", {"fault": "ignore-key"})
+    check(app, "answer lost after the charge", lambda: lost(app))
+
+
 def main(kind):
-    {"scenes": scenes, "refusals": refusals, "unfenced": unfenced}[sys.argv[1]](kind)
+    {"scenes": scenes, "refusals": refusals, "unfenced": unfenced, "broken": broken}[sys.argv[1]](kind)
     sys.exit(1 if bad else 0)
