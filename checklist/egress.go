@@ -195,6 +195,6 @@ func (r *run) tryEgress(ctx context.Context, s *Step, o *origin, out *wire, pref
 		s.Arrivals = append(s.Arrivals, Arrival{Behaviour: what, Sent: 1, Arrived: o.count(keys[i]), Failure: failures[i]})
 	}
 	for _, a := range s.Arrivals {
-		r.say(s.Name, "%s: sent once, arrived %d times", a.Behaviour, a.Arrived)
+		r.say(s.Name, "%s: sent once, arrived %s", a.Behaviour, times(a.Arrived))
 	}
 }

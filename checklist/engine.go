@@ -229,7 +229,10 @@ func (r *run) exchange(ctx context.Context, s *Step, role string, q request) (Ex
 func (r *run) keep(s *Step, role string, q request, at time.Time, took time.Duration, a *claims.Answer, err error) Exchange {
 	x := Exchange{
 		Role: role, At: at.UTC(), Method: q.method, Target: r.secrets.clean(q.target), Key: q.facts.GatewayKey, Account: q.account,
-		Amount: q.amount, Took: took.Seconds(), Reference: q.facts.Reference, Outcome: claims.Unknown.String(),
+		Amount: q.amount, Currency: q.currency, Took: took.Seconds(), Reference: q.facts.Reference, Outcome: claims.Unknown.String(),
+	}
+	if q.match.Route == nil {
+		x.Outcome, x.Amount, x.Currency = "", "", ""
 	}
 	if first := s.role(RoleFirst); first != nil {
 		x.After = at.Sub(first.At).Seconds()
@@ -237,7 +240,9 @@ func (r *run) keep(s *Step, role string, q request, at time.Time, took time.Dura
 	if err != nil {
 		x.Failure = r.secrets.clean(err.Error())
 	}
-	if a != nil {
+	if a != nil && q.match.Route == nil {
+		x.Status, x.Header, x.Excerpt = a.Status, r.secrets.lines(a.Header), r.secrets.excerpt(a.Body)
+	} else if a != nil {
 		c := r.g.Classify(q.facts.Route, a)
 		x.Status, x.Outcome, x.InUse, x.Transient, x.Payment, x.Object = a.Status, c.Outcome.String(), c.InUse, c.Transient, c.Payment, c.Object
 		x.Object = r.secrets.hide(x.Object)

@@ -55,20 +55,21 @@ type Step struct {
 
 // Exchange is one request and its answer.
 type Exchange struct {
-	Role    string    `json:"role"`
-	At      time.Time `json:"at"`
-	Method  string    `json:"method"`
-	Target  string    `json:"target"`
-	Key     string    `json:"key,omitempty"`
-	Account string    `json:"account,omitempty"` // other: the second account
-	Amount  string    `json:"amount,omitempty"`
+	Role     string    `json:"role"`
+	At       time.Time `json:"at"`
+	Method   string    `json:"method"`
+	Target   string    `json:"target"`
+	Key      string    `json:"key,omitempty"`
+	Account  string    `json:"account,omitempty"` // other: the second account
+	Amount   string    `json:"amount,omitempty"`
+	Currency string    `json:"currency,omitempty"`
 	// After is how long after the first exchange of its series it was sent, in seconds.
 	After float64 `json:"after_seconds,omitempty"`
 	Took  float64 `json:"took_seconds"`
 	// Status is 0 without an answer; Failure says why there is none.
 	Status  int    `json:"status"`
 	Failure string `json:"failure,omitempty"`
-	// Outcome is what the gateway's answer table makes of it: succeeded, declined, not-executed, unknown.
+	// Outcome is what the gateway's answer table makes of it: succeeded, declined, not-executed, unknown; "" for what is no call.
 	Outcome   string `json:"outcome"`
 	InUse     bool   `json:"in_use,omitempty"`
 	Transient bool   `json:"transient,omitempty"`
@@ -114,8 +115,8 @@ const (
 // Notice is what a webhook was told.
 type Notice struct {
 	After    float64 `json:"after_seconds"` // since the answer to the charge
-	Verified bool    `json:"verified"` // a signature covers all that it says
-	Accepted bool    `json:"accepted"` // it may have the gateway asked: verified, or the gateway does not sign
+	Verified bool    `json:"verified"`      // a signature covers all that it says
+	Accepted bool    `json:"accepted"`      // it may have the gateway asked: verified, or the gateway does not sign
 	Problem  string  `json:"problem,omitempty"`
 	Ours     bool    `json:"ours"` // it names the payment that is waited for
 	Outcome  string  `json:"outcome,omitempty"`

@@ -241,6 +241,9 @@ func grouped(xs []Exchange) string {
 		}
 	}
 	slices.SortStableFunc(kinds, func(a, b string) int { return n[b] - n[a] })
+	if len(xs) == 1 {
+		return kinds[0]
+	}
 	for i, k := range kinds {
 		kinds[i] = fmt.Sprintf("%d × %s", n[k], k)
 	}

@@ -266,7 +266,7 @@ func (j judge) g5() finding {
 
 func (j judge) otherAmount(first, x, control *Exchange) finding {
 	rel := relation(first, x)
-	repeat := j.e.step(StepSuccess).role(RoleRepeat)
+	repeat, again := j.e.step(StepSuccess).role(RoleRepeat), j.repeated()
 	switch {
 	case rel == relSame, rel == relState:
 		return fail("another amount (%s for %s) under the key got the first answer: the body is not compared", x.Amount, first.Amount)
@@ -274,7 +274,7 @@ func (j judge) otherAmount(first, x, control *Exchange) finding {
 		return fail("another amount (%s for %s) under the key was carried out as a second object (%s)", x.Amount, first.Amount, answered(*x))
 	case x.Status >= 500:
 		return open("another amount under the key was answered %d", x.Status)
-	case rel == relPoints, relation(first, repeat) != relSame && relation(first, repeat) != relState && x.Status == repeat.Status && x.InUse == repeat.InUse:
+	case rel == relPoints, again != relSame && again != relState && x.Status == repeat.Status && x.InUse == repeat.InUse:
 		return partial("another amount was refused with %d as any repeat of the key is: nothing shows that the body is compared", x.Status)
 	case control == nil:
 		return open("another amount was refused with %d; whether it would be taken under a key of its own was not tried", x.Status)

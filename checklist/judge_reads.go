@@ -161,7 +161,7 @@ func (j judge) egress(s *Step) finding {
 	for _, a := range s.Arrivals {
 		switch {
 		case a.Arrived > a.Sent:
-			more = append(more, fmt.Sprintf("%s arrived %d times", a.Behaviour, a.Arrived))
+			more = append(more, fmt.Sprintf("%s arrived %s", a.Behaviour, times(a.Arrived)))
 		case a.Arrived < a.Sent:
 			lost = append(lost, a.Behaviour)
 		}
@@ -173,6 +173,16 @@ func (j judge) egress(s *Step) finding {
 		return open("these did not arrive: %s", strings.Join(lost, ", "))
 	}
 	return pass("each POST that was sent once arrived once, whatever became of its answer (%d ways)", len(s.Arrivals))
+}
+
+func times(n int) string {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // tried says for a row what was sent and what came back, step by step.
@@ -197,7 +207,7 @@ func (j judge) tried(row string, steps []string) (out []Tried) {
 			out = append(out, Tried{fmt.Sprintf("%d lookups", len(s.Sights)), fmt.Sprintf("in the end %s %s (%s)", x.Kind, x.Payment, x.Reason)})
 		}
 		for _, a := range s.Arrivals {
-			out = append(out, Tried{"POST once; the listener: " + a.Behaviour, fmt.Sprintf("arrived %d times; the sender saw: %s", a.Arrived, a.Failure)})
+			out = append(out, Tried{"POST once; the listener: " + a.Behaviour, fmt.Sprintf("arrived %s; the sender saw: %s", times(a.Arrived), a.Failure)})
 		}
 	}
 	return out

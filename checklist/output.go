@@ -144,7 +144,8 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		Properties: &junitProps{[]junitProp{{"base_url", r.BaseURL}, {"complete", fmt.Sprint(r.Complete)}}},
 	}
 	for _, row := range r.Rows {
-		c := junitCase{Class: "checklist." + r.Gateway, Name: row.Name + " " + row.Asks, Out: printable(row.Verdict + ": " + row.Reason + "\n" + row.Consequence)}
+		c := junitCase{Class: "checklist." + r.Gateway, Name: row.Name + " " + row.Asks}
+		c.Out = printable(row.Verdict+": "+row.Reason) + "\n" + row.Consequence
 		var tried strings.Builder
 		for _, x := range row.Tried {
 			fmt.Fprintf(&tried, "%s → %s\n", printable(x.Sent), printable(x.Got))
@@ -161,7 +162,8 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	}
 	if !r.Complete {
 		s.Errors++
-		s.Cases = append(s.Cases, junitCase{Class: "checklist." + r.Gateway, Name: "complete", Error: &junitWord{Message: printable(r.Problem), Type: "incomplete"}})
+		word := &junitWord{Message: printable(r.Problem), Type: "incomplete"}
+		s.Cases = append(s.Cases, junitCase{Class: "checklist." + r.Gateway, Name: "complete", Error: word})
 	}
 	s.Tests = len(s.Cases)
 	if _, err := io.WriteString(w, xml.Header); err != nil {

@@ -213,7 +213,7 @@ func TestJSONFields(t *testing.T) {
 		"created":    {keys(doc["created"].([]any)[0]), []string{"amount", "at", "currency", "key", "object", "reference", "request", "step"}},
 		"step":       {keys(step), []string{"done", "exchanges", "lookups", "name"}},
 		"exchange": {keys(step["exchanges"].([]any)[1]), []string{
-			"after_seconds", "amount", "at", "body_sha256", "excerpt", "header", "key", "meaning_sha256", "method", "object", "outcome", "payment",
+			"after_seconds", "amount", "at", "body_sha256", "currency", "excerpt", "header", "key", "meaning_sha256", "method", "object", "outcome", "payment",
 			"reference", "role", "status", "target", "took_seconds",
 		}},
 		"lookup": {keys(step["lookups"].([]any)[0]), []string{"after_seconds", "kind", "object", "payment", "reason", "role", "status"}},

@@ -113,7 +113,8 @@ func (r *run) notices(s *Step, sl *sale) (told bool) {
 	}
 	for _, n := range r.hook.take() {
 		x := Notice{
-			After: max(n.at.Sub(sl.answer).Seconds(), 0), Verified: n.verified, Accepted: n.accepted, Problem: r.secrets.clean(n.problem), Outcome: n.outcome, Payment: n.payment, Object: r.secrets.hide(n.object),
+			After: max(n.at.Sub(sl.answer).Seconds(), 0), Verified: n.verified, Accepted: n.accepted, Problem: r.secrets.clean(n.problem),
+			Outcome: n.outcome, Payment: n.payment, Object: r.secrets.hide(n.object),
 			ByRef: sl.facts.Reference != "" && slices.Contains(n.references, sl.facts.Reference),
 		}
 		x.Ours = x.ByRef || n.object != "" && n.object == sl.first.Object
@@ -141,7 +142,9 @@ func (s *Step) woke() *Notice {
 		}
 		before = x.After
 	}
-	i := slices.IndexFunc(s.Notices, func(n Notice) bool { return n.Accepted && n.Ours && (word(n) == "" || !n.Verified) && n.After >= before })
+	i := slices.IndexFunc(s.Notices, func(n Notice) bool {
+		return n.Accepted && n.Ours && (word(n) == "" || !n.Verified) && n.After >= before
+	})
 	if !after || i < 0 {
 		return nil
 	}

@@ -124,14 +124,17 @@ func (r *run) created() []Created {
 	known := map[string]bool{}
 	for _, s := range r.state.Evidence.Steps {
 		for _, x := range s.Exchanges {
-			perhaps := x.Object == "" && (x.Status == 0 || x.Outcome == claims.Unknown.String() && !x.InUse) && x.Role != RoleAdvance
+			perhaps := x.Object == "" && (x.Status == 0 || x.Status >= 500 || x.Outcome == claims.Unknown.String() && !x.InUse) && x.Role != RoleAdvance
+			if found := seen(s, func(y Sight) bool { return y.found() && y.Object != "" && !known[y.Object] }); perhaps && found != nil {
+				x.Object = found.Object // a lookup told what the answer did not
+			}
 			made := x.Object != "" && !known[x.Object]
 			if !made && !(perhaps && !known["key "+x.Key]) {
 				continue
 			}
 			known[x.Object], known["key "+x.Key] = true, true
 			out = append(out, Created{
-				Object: x.Object, Step: s.Name, Request: x.Method + " " + x.Target, Amount: x.Amount, Currency: r.g.Checks.Currency,
+				Object: x.Object, Step: s.Name, Request: x.Method + " " + x.Target, Amount: x.Amount, Currency: x.Currency,
 				Reference: x.Reference, Key: x.Key, At: x.At, Perhaps: !made,
 			})
 		}

@@ -18,10 +18,10 @@ const tenant = "checklist"
 // request is one request as it goes out.
 type request struct {
 	message
-	match   gateways.Match
-	facts   claims.Facts
-	amount  string
-	account string // "other": the second account
+	match            gateways.Match
+	facts            claims.Facts
+	amount, currency string
+	account          string // "other": the second account
 }
 
 // order says what a request is made of.
@@ -66,7 +66,7 @@ func (r *run) compose(o order) (request, error) {
 	if in.Header, err = r.credential(in.Header, o.other); err != nil {
 		return request{}, err
 	}
-	q := request{message: message{in.Method, in.Target, in.Header, in.Body}, amount: values["amount"]}
+	q := request{message: message{in.Method, in.Target, in.Header, in.Body}, amount: values["amount"], currency: values["currency"]}
 	if o.other {
 		q.account = "other"
 	}
@@ -115,7 +115,8 @@ func inbound(s *gateways.Sample, headers []gateways.HeaderValue, values map[stri
 		in.Header = append(in.Header, claims.Field{Name: h.Name, Value: fill(h.Value, func(v string) string { return v })})
 	}
 	if len(missing) > 0 {
-		return in, &unsendable{fmt.Errorf("%s %s: no value for %s: say --var name=value", s.Method, s.Target, strings.Join(slices.Compact(missing), ", "))}
+		names := strings.Join(slices.Compact(missing), ", ")
+		return in, &unsendable{fmt.Errorf("%s %s: no value for %s: say --var name=value", s.Method, s.Target, names)}
 	}
 	return in, nil
 }

@@ -159,7 +159,7 @@ func answered(x Exchange) string {
 	case x.Object != "":
 		return fmt.Sprintf("%d %s, %s", x.Status, x.Outcome, x.Object)
 	}
-	return fmt.Sprintf("%d %s", x.Status, x.Outcome)
+	return strings.TrimSpace(fmt.Sprintf("%d %s", x.Status, x.Outcome))
 }
 
 // success charges, looks the charge up until it appears, and repeats it.

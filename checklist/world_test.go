@@ -105,25 +105,7 @@ func declared(t *testing.T, name string) *gateways.Gateway {
 	if c == nil {
 		t.Fatalf("gateway %s declares no checks", name)
 	}
-	fault := func(f string) *gateways.Variation {
-		return &gateways.Variation{Header: []gateways.HeaderValue{{Name: sandbox.FaultHeader, Value: f}}}
-	}
-	if c.Failed == nil {
-		c.Failed = fault("error-after=500;times=1")
-	}
-	if c.Pending == nil && name == "checkout" {
-		c.Pending = &gateways.Variation{} // a card is charged at once, and captured later
-	}
-	if c.Pending == nil {
-		c.Pending = fault("processing")
-	}
-	if name == "paypal" { // the sandbox moves the capture on, which is inside the order
-		c.Charge.Save["capture"] = "/purchase_units/0/payments/captures/0/id"
-		c.Advance = &gateways.Sample{Target: "/_sandbox/payments/{capture}/done"}
-	}
-	if c.Advance == nil {
-		c.Advance = &gateways.Sample{Target: "/_sandbox/payments/{object}/done"}
-	}
+	checklist.Sandbox{}.Complete(g)
 	return g
 }
 

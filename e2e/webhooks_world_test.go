@@ -224,6 +224,15 @@ func (h *hookWorld) happened(key string) (es []claims.Event) {
 	return es
 }
 
+// wantOneEvent waits for a call's event, which shows once all earlier writes of events have ended, and wants no other.
+func (h *hookWorld) wantOneEvent(key string, state claims.State) {
+	h.t.Helper()
+	eventually(h.t, "an event of "+key, func() bool { return len(h.happened(key)) > 0 })
+	if es := h.happened(key); len(es) != 1 || es[0].State != state {
+		h.t.Errorf("events %+v, want one of %s", es, state)
+	}
+}
+
 // mine is a charge of the default tenant.
 func mine(key string, lines ...string) request {
 	return charge(key, append([]string{"Fence-Tenant: default"}, lines...)...)

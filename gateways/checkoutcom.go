@@ -150,7 +150,7 @@ func ckoChecks() *Checks {
 		},
 		Endpoint: &Sample{Target: "/payments/{payment}/voids", Body: `{}`},
 		Declined: &Variation{Vars: map[string]string{"amount": "2005"}},
-		Failed:   &Variation{Header: []HeaderValue{{Name: "Sandbox-Fault", Value: "error-after"}}}, // of the built-in sandbox
+		Failed:   &Variation{Header: []HeaderValue{{Name: "Sandbox-Fault", Value: "error-after;times=1"}}}, // of the built-in sandbox
 		Empty:    &Sample{Target: "/payments/{payment}/captures"},
 		Held:     &Variation{Vars: map[string]string{"capture": "false"}},
 	}

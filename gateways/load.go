@@ -177,7 +177,7 @@ func checkStruct(v any, t reflect.Type, path string) error {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		at := strings.TrimPrefix(path+"."+plainName(k), ".")
-		if fields[k] == nil && secretPath.MatchString(path) {
+		if fields[k] == nil && secretPath.MatchString(path) && !fieldWord.MatchString(k) { // it may be the secret itself
 			return fmt.Errorf("%s: has a field that does not exist; allowed here: %s", path, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
 		if fields[k] == nil {
@@ -189,6 +189,9 @@ func checkStruct(v any, t reflect.Type, path string) error {
 	}
 	return nil
 }
+
+// fieldWord is what names of fields are made of.
+var fieldWord = regexp.MustCompile(`^[A-Za-z]{1,30}$`)
 
 // plainName is a name of the file for an error: clipped, and quoted where it is not plain.
 func plainName(s string) string {

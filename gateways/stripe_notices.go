@@ -82,7 +82,7 @@ func stripeChecks() *Checks {
 		},
 		Endpoint: &Sample{Target: "/v1/charges", ContentType: form, Body: "amount={amount}&currency={currency}&source=tok_visa"},
 		Declined: &Variation{Vars: map[string]string{"pm": "pm_card_chargeDeclined"}},
-		Failed:   &Variation{Header: []HeaderValue{{Name: "Sandbox-Fault", Value: "error-after"}}},
+		Failed:   &Variation{Header: []HeaderValue{{Name: "Sandbox-Fault", Value: "error-after;times=1"}}},
 		Pending:  &Variation{Vars: map[string]string{"pm": "pm_usBankAccount_processing", "type": "us_bank_account", "currency": "usd"}},
 		Held:     &Variation{Vars: map[string]string{"capture": "manual"}},
 		Empty:    &Sample{Target: "/v1/payment_intents/{id}/capture", ContentType: form},

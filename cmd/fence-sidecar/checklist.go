@@ -111,12 +111,25 @@ func (c checklistCmd) config(ctx context.Context) (checklist.Config, error) {
 	if err := c.into(ctx, &cfg, c.Plan); err != nil {
 		return cfg, err
 	}
+	played, onSandbox := checklist.Sandbox{}, false
+	if !c.Plan {
+		played, onSandbox = checklist.FindSandbox(ctx, g)
+	}
+	if onSandbox {
+		played.Complete(g)
+		if err := g.Validate(); err != nil {
+			return cfg, err
+		}
+	}
 	if c.Listen != "" {
 		cfg.Egress = &checklist.EgressConfig{Listen: c.Listen, Via: c.Via}
 	} else if c.Via != "" {
 		return cfg, errors.New("--via needs --listen: the address of the listener that it leads to")
 	}
 	cfg.Hook, err = c.hook()
+	if err == nil && cfg.Hook != nil && onSandbox {
+		c.tellBy(ctx, cfg.Hook, played)
+	}
 	return cfg, err
 }
 

@@ -76,6 +76,18 @@ type checklistHook struct {
 	WebhookSecretFile string `help:"File with it." placeholder:"FILE" xor:"hook"`
 }
 
+// tellBy has the built-in sandbox tell the listener.
+func (c checklistHook) tellBy(ctx context.Context, h *checklist.HookConfig, s checklist.Sandbox) {
+	ready, secret := h.Ready, ""
+	if len(h.Secrets) > 0 {
+		secret, _ = h.Secrets[0].Value() // read before
+	}
+	h.Ready = func(a net.Addr) {
+		ready(a)
+		s.Tell(ctx, "http://"+a.String()+"/", secret)
+	}
+}
+
 func (c checklistHook) hook() (*checklist.HookConfig, error) {
 	secret := gateways.Secret{Env: c.WebhookSecretEnv, File: c.WebhookSecretFile}
 	switch {

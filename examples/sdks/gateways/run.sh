@@ -47,17 +47,22 @@ install() {
   grep -E '^(Adyen|checkout_sdk|gocardless_pro|paypal-server-sdk|stripe)==' "$tmp/python/requirements.txt" | sed 's/==/: /; s/^/Python /'
 }
 
-# play APP starts a gateway.
-play() {
-  start "sandbox-$1" "$tmp/fence-sidecar" sandbox --profile "${1%-*}" --listen 127.0.0.1:0
-  sandbox[$1]=$(logged "sandbox-$1" '.*sandbox gateway on (http://[0-9.:]+);.*')
+# begin is start with a log that is there, and empty, before the command is.
+begin() {
+  : >"$tmp/$1.log"
+  start "$@"
 }
 
-# stage APP [TAG] starts a gateway with a sidecar before it; where the gateway tells, a worker that takes its notices. A tag makes
-# it another one.
+# play APP TAG starts a gateway. Whatever is started under another tag is another one.
+play() {
+  begin "sandbox-$1-$2" "$tmp/fence-sidecar" sandbox --profile "${1%-*}" --listen 127.0.0.1:0
+  sandbox[$1]=$(logged "sandbox-$1-$2" '.*sandbox gateway on (http://[0-9.:]+);.*')
+}
+
+# stage APP TAG starts a gateway with a sidecar before it; where the gateway tells, a worker that takes its notices.
 stage() {
-  local app=$1 gateway=${1%-*} bin=$tmp/fence-sidecar at=$tmp/$1${2:-} account webhooks=''
-  play "$app"
+  local app=$1 tag=$1-$2 gateway=${1%-*} bin=$tmp/fence-sidecar account webhooks=''
+  play "$app" "$2"
   CREDENTIAL=$(credential "$gateway")
   export CREDENTIAL
   account='credential: {env: CREDENTIAL}, lookupCredential: {env: CREDENTIAL}'
@@ -65,8 +70,8 @@ stage() {
     paypal) account='oauth2: {tokenPath: /v1/oauth2/token, clientID: {env: CLIENT}, clientSecret: {env: CREDENTIAL}}' ;;
     adyen) account+=', webhookSecrets: [{env: HOOK_SECRET}]' webhooks=', webhooks: "127.0.0.1:0"' ;;
   esac
-  cat >"$at.yaml" <<EOF
-store: {kind: sqlite, path: $at.db, allowTmpfs: true}
+  cat >"$tmp/$tag.yaml" <<EOF
+store: {kind: sqlite, path: $tmp/$tag.db, allowTmpfs: true}
 listen: {any: "", control: "", telemetry: ""$webhooks}
 wait: 1s
 reconcile: {interval: 200ms}
@@ -77,19 +82,19 @@ gateways:
     attemptTimeout: 3s
     accounts: [{name: shop, $account}]
 EOF
-  "$bin" store migrate --config "$at.yaml" >/dev/null
-  start "sidecar-$app" "$bin" run --config "$at.yaml"
-  sidecar[$app]=http://$(logged "sidecar-$app" '.*"msg":"listening","for":"'"$gateway"'","address":"([^"]+)".*')
-  logged "sidecar-$app" '.*"msg":"(ready)".*' >/dev/null
+  "$bin" store migrate --config "$tmp/$tag.yaml" >/dev/null
+  begin "sidecar-$tag" "$bin" run --config "$tmp/$tag.yaml"
+  sidecar[$app]=http://$(logged "sidecar-$tag" '.*"msg":"listening","for":"'"$gateway"'","address":"([^"]+)".*')
+  logged "sidecar-$tag" '.*"msg":"(ready)".*' >/dev/null
   if [ "$webhooks" ]; then
-    start "worker-$app" "$bin" reconcile --config "$at.yaml"
-    hook[$app]=http://$(logged "worker-$app" '.*"msg":"listening","for":"webhooks","address":"([^"]+)".*')/webhooks/default/$gateway/shop
+    begin "worker-$tag" "$bin" reconcile --config "$tmp/$tag.yaml"
+    hook[$app]=http://$(logged "worker-$tag" '.*"msg":"listening","for":"webhooks","address":"([^"]+)".*')/webhooks/default/$gateway/shop
   fi
 }
 
 # refuse APP [FAULT] starts a server of its own for each run, so that its counts are of that run.
 refuse() {
-  start "refusals-$1-${2:-}" "$tmp/refusals" -gateway="${1%-*}" -fault="${2:-}"
+  begin "refusals-$1-${2:-}" "$tmp/refusals" -gateway="${1%-*}" -fault="${2:-}"
   refusals[$1]=http://$(logged "refusals-$1-${2:-}" '^(127\.0\.0\.1:[0-9]+)$')
 }
 
@@ -133,10 +138,10 @@ bite() {
     each refusals "${with[@]}" >"$tmp/bitten"
     sed "s/^/$fault: /" "$tmp/bitten"
   done
-  for app in "${apps[@]}"; do play "$app"; done
+  for app in "${apps[@]}"; do play "$app" unfenced; done
   each unfenced "${apps[@]}" >"$tmp/bitten"
   sed 's/^/unfenced: /' "$tmp/bitten"
-  for app in "${broken[@]}"; do stage "$app" -broken; done
+  for app in "${broken[@]}"; do stage "$app" broken; done
   each broken "${broken[@]}" >"$tmp/bitten"
   sed 's/^/broken: /' "$tmp/bitten"
 }
@@ -182,7 +187,7 @@ unnoticed() {
 
 everything() {
   local app
-  for app in "${apps[@]}"; do stage "$app"; done
+  for app in "${apps[@]}"; do stage "$app" scenes; done
   each scenes "${apps[@]}"
   for app in "${refused[@]}"; do refuse "$app"; done
   each refusals "${refused[@]}"
