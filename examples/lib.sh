@@ -21,7 +21,8 @@ trap 'exit 143' TERM
 start() {
   local name=$1
   shift
-  "$@" >"$tmp/$name.log" 2>&1 &
+  : >"$tmp/$name.log"
+  "$@" >>"$tmp/$name.log" 2>&1 &
   pids+=($!)
 }
 

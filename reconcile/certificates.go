@@ -47,6 +47,12 @@ func newCertificates(l Link) *certificates {
 	return &certificates{client: newClient(l), roots: l.Roots, known: map[string]knownCert{}, left: certsAtOnce, at: time.Now()}
 }
 
+// CertificateFetcher fetches the certificates that a gateway's notices name, over the way that its lookups take, each verified up to the
+// gateway's authorities, remembered and rate limited.
+func CertificateFetcher(l Link) func(ctx context.Context, address string) (*x509.Certificate, error) {
+	return newCertificates(l).get
+}
+
 // get returns the certificate at an address, its chain verified up to the gateway's authorities.
 func (c *certificates) get(ctx context.Context, address string) (*x509.Certificate, error) {
 	if cert := c.remembered(address, time.Now()); cert != nil {

@@ -88,7 +88,7 @@ func (c checklistHook) tellBy(ctx context.Context, h *checklist.HookConfig, s ch
 	}
 }
 
-func (c checklistHook) hook() (*checklist.HookConfig, error) {
+func (c checklistHook) hook(g *gateways.Gateway) (*checklist.HookConfig, error) {
 	secret := gateways.Secret{Env: c.WebhookSecretEnv, File: c.WebhookSecretFile}
 	switch {
 	case c.WebhookListen == "" && (!secret.IsZero() || c.WebhookURL != ""):
@@ -102,6 +102,13 @@ func (c checklistHook) hook() (*checklist.HookConfig, error) {
 			return nil, fmt.Errorf("webhook secret: %w", err)
 		}
 		h.Secrets = []gateways.Secret{secret}
+	}
+	if g.Webhook != nil && g.Webhook.Signature != nil && g.Webhook.Signature.CertHeader != "" {
+		link, err := linkTo(g, slog.Default())
+		if err != nil {
+			return nil, err
+		}
+		h.Certificate = reconcile.CertificateFetcher(link)
 	}
 	h.Ready = func(a net.Addr) { fmt.Fprintf(os.Stderr, "listening for notices on http://%s/\n", a) }
 	return h, nil
