@@ -28,9 +28,8 @@ func (p *problems) oauth2(path string, o *OAuth2) {
 		ok := err == nil && u.Hostname() != "" && u.User == nil && u.Fragment == "" && (u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()))
 		p.want(ok, path+".tokenURL", "", "https://host/path; http on loopback only, as the client's secret goes there")
 	}
-	for name, s := range map[string]Secret{".clientID": o.ClientID, ".clientSecret": o.ClientSecret} {
-		p.want((s.Env == "") != (s.File == ""), path+name, s.Env, "env or file, one of them")
-	}
+	p.want((o.ClientID.Env == "") != (o.ClientID.File == ""), path+".clientID", "", "env or file, one of them")
+	p.want((o.ClientSecret.Env == "") != (o.ClientSecret.File == ""), path+".clientSecret", "", "env or file, one of them")
 }
 
 func loopback(host string) bool {

@@ -151,9 +151,8 @@ func (g *Gateway) validateAccounts(p *problems) {
 		for _, o := range g.Accounts[:i] {
 			p.want(a.Credential.IsZero() || o.Credential != a.Credential, path+"credential", "", "a secret that is no other account's")
 		}
-		for name, s := range map[string]Secret{"credential": a.Credential, "lookupCredential": a.LookupCredential} {
-			p.want(s.Env == "" || s.File == "", path+name, s.Env, "env or file, not both")
-		}
+		p.want(a.Credential.Env == "" || a.Credential.File == "", path+"credential", "", "env or file, not both")
+		p.want(a.LookupCredential.Env == "" || a.LookupCredential.File == "", path+"lookupCredential", "", "env or file, not both")
 		for j, s := range a.WebhookSecrets {
 			p.want((s.Env == "") != (s.File == ""), fmt.Sprintf("%swebhookSecrets[%d]", path, j), s.Env, "env or file, one of them")
 		}

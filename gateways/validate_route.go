@@ -161,8 +161,10 @@ func (g *Gateway) validateLookup(p *problems, r *Route, path string) {
 		_, isParam := r.Params[name]
 		p.want(name == "since" || name == "until" || name == "reference" || name == "key" || isParam, path+"target", m, "{since}, {until}, {reference}, {key} or a name of params")
 	}
-	for name, s := range map[string]string{"items": l.Items, "id": l.ID, "reference": l.Reference, "key": l.Key, "amount": l.Amount, "currency": l.Currency, "whole": l.Whole} {
-		p.want(pointer.MatchString(s), path+name, s, "a JSON pointer such as /data")
+	for _, f := range [][2]string{
+		{"items", l.Items}, {"id", l.ID}, {"reference", l.Reference}, {"key", l.Key}, {"amount", l.Amount}, {"currency", l.Currency}, {"whole", l.Whole},
+	} {
+		p.want(pointer.MatchString(f[1]), path+f[0], f[1], "a JSON pointer such as /data")
 	}
 	p.want(pointer.MatchString(l.ObjectAt) && (l.ObjectAt == "" || l.Object != ""), path+"objectAt", l.ObjectAt, "a JSON pointer, with object")
 	p.want(l.Object == "" || l.ID != "" && plainTarget(l.Object) && strings.Contains(l.Object, "{"+objectParam+"}"), path+"object", l.Object, "a request target with {object}, and id to compare")

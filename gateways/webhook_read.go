@@ -231,6 +231,9 @@ func (g *Gateway) notice(v *verifier, e item) (n Notice, err error) {
 		}
 	}
 	n.ID = handle(e.doc, w.ID)
+	if v != nil && v.s.At != "" && !v.s.covers(w.ID) {
+		n.ID = "" // whoever repeats the event could write another one
+	}
 	if n.ID == "" || w.ID == "" {
 		sum := sha256.Sum256(named)
 		n.ID = "sha256:" + hex.EncodeToString(sum[:])

@@ -21,11 +21,12 @@ func (g *Gateway) validateWebhook(p *problems) {
 		return
 	}
 	const at = "a JSON pointer such as /data/object/id"
-	for name, v := range map[string]string{
-		"events": w.Events, "item": w.Item, "id": w.ID, "object": w.Object, "amount": w.Amount, "currency": w.Currency,
+	for _, f := range [][2]string{
+		{"events", w.Events}, {"item", w.Item}, {"id", w.ID}, {"object", w.Object}, {"amount", w.Amount}, {"currency", w.Currency},
 	} {
-		p.want(pointer.MatchString(v), "webhook."+name, v, at)
+		p.want(pointer.MatchString(f[1]), "webhook."+f[0], f[1], at)
 	}
+	p.want(!w.Form || w.Events == "" && w.Item == "", "webhook.form", w.Form, "false where there are events or item: a form is one event")
 	for i, v := range w.References {
 		p.want(v != "" && pointer.MatchString(v), fmt.Sprintf("webhook.references[%d]", i), v, at)
 	}
@@ -39,6 +40,8 @@ func (g *Gateway) validateWebhook(p *problems) {
 		p.want(a.Status >= 200 && a.Status <= 299, "webhook.answer.status", a.Status, "200 to 299")
 		p.want(!strings.ContainsAny(a.ContentType, "\r\n\x00"), "webhook.answer.contentType", a.ContentType, "a media type")
 		p.want(!w.Form, "webhook.answer", "", "none where the notice is a form")
+		p.want(w.Signature == nil || w.Signature.At == "", "webhook.answer", "", "none where an event carries its own signature, which does not cover it")
+		p.want(a.Wrap == "", "webhook.answer.wrap", a.Wrap, "none: a notice's object stands as it is")
 	}
 	p.signature("webhook.signature", w.Signature)
 	g.noticeCases(p)
@@ -98,7 +101,8 @@ func (p *problems) signature(path string, s *Signature) {
 	p.oneOf(path+".secret", &s.Secret, "raw", "raw", "hex", "base64", "whsec")
 	s.Signed, s.Tolerance = first(s.Signed, "{body}"), first(s.Tolerance, defaultTolerance)
 	p.want((s.Header == "") != (s.At == ""), path, s.Header+s.At, "header or at, one of them")
-	for name, h := range map[string]string{"header": s.Header, "timestampHeader": s.TimestampHeader, "certHeader": s.CertHeader} {
+	for _, f := range [][2]string{{"header", s.Header}, {"timestampHeader", s.TimestampHeader}, {"certHeader", s.CertHeader}} {
+		name, h := f[0], f[1]
 		p.want(h == "" || token.MatchString(h), path+"."+name, h, "a header name")
 	}
 	p.want(pointer.MatchString(s.At), path+".at", s.At, "a JSON pointer such as /additionalData/hmacSignature")
@@ -124,6 +128,7 @@ func (p *problems) signedTemplate(path string, s *Signature) {
 	for i, c := range ps {
 		switch c.kind {
 		case "":
+			p.want(s.At == "" || c.arg == ":", path+".signed", c.arg, "a colon between two values, where at is set: nothing else is escaped in them")
 			continue
 		case "pointer":
 			p.want(s.At != "" && pointer.MatchString(c.arg), path+".signed", c.arg, "a JSON pointer in braces, with at")

@@ -327,6 +327,12 @@ func (s *Signature) certAddress(address string) bool {
 		slices.Contains(s.CertHosts, u.Host)
 }
 
+// covers reports whether what a pointer points at is signed, where each event carries its own signature.
+func (s *Signature) covers(at string) bool {
+	ps, _ := pieces(s.Signed)
+	return slices.Contains(ps, piece{"pointer", at})
+}
+
 // event verifies one event that carries its own signature, and returns the text that is signed. covers is false where the text
 // could also be made of other values, so that it proves none of them: an unescaped value that holds a separator.
 //
@@ -339,7 +345,7 @@ func (v *verifier) event(doc any) (signed string, covers bool, err error) {
 	}
 	ps, _ := pieces(v.s.Signed)
 	plain, escaped := new(strings.Builder), new(strings.Builder)
-	clear := true
+	apart := true // no value holds a separator
 	for _, c := range ps {
 		if c.kind == "" {
 			plain.WriteString(c.arg)
@@ -349,13 +355,13 @@ func (v *verifier) event(doc any) (signed string, covers bool, err error) {
 		s := text(doc, c.arg)
 		plain.WriteString(s)
 		escaped.WriteString(escaper.Replace(s))
-		clear = clear && !slices.ContainsFunc(ps, func(o piece) bool { return o.kind == "" && strings.Contains(s, o.arg) })
+		apart = apart && !slices.ContainsFunc(ps, func(o piece) bool { return o.kind == "" && strings.Contains(s, o.arg) })
 	}
 	switch {
 	case v.holds([]byte(escaped.String()), sigs):
 		return escaped.String(), true, nil
 	case v.holds([]byte(plain.String()), sigs):
-		return plain.String(), clear, nil
+		return plain.String(), apart, nil
 	}
 	return "", false, v.forged()
 }

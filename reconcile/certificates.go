@@ -17,7 +17,7 @@ import (
 const (
 	maxChain     = 64 << 10  // bytes of a certificate with its chain
 	maxCerts     = 16        // that are remembered
-	certLife     = time.Hour // how long one is remembered
+	certLife     = time.Hour // after which one is fetched again; while it cannot be, it holds until it runs out
 	certTimeout  = 5 * time.Second
 	certsAtOnce  = 10 // fetches in a row; then one in certInterval
 	certInterval = 2 * time.Second
@@ -59,16 +59,18 @@ func (c *certificates) get(ctx context.Context, address string) (*x509.Certifica
 		return cert, nil
 	}
 	done := c.flights.DoChan(address, func() (any, error) {
+		old := c.valid(address, time.Now()) // made-up addresses must not keep a known one from being trusted
 		if !c.may(time.Now()) {
-			return nil, errTooMany
+			return old, unless(old, errTooMany)
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), certTimeout)
 		defer cancel()
 		cert, err := c.fetch(ctx, address)
-		if err == nil {
-			c.remember(address, cert, time.Now())
+		if err != nil {
+			return old, unless(old, err)
 		}
-		return cert, err
+		c.remember(address, cert, time.Now())
+		return cert, nil
 	})
 	select {
 	case d := <-done:
@@ -89,6 +91,23 @@ func (c *certificates) remembered(address string, now time.Time) *x509.Certifica
 		return nil
 	}
 	return k.cert
+}
+
+// valid is a certificate that was verified once and has not run out, however long ago it was fetched.
+func (c *certificates) valid(address string, now time.Time) *x509.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.known[address]; ok && !now.After(k.cert.NotAfter) {
+		return k.cert
+	}
+	return nil
+}
+
+func unless(cert *x509.Certificate, err error) error {
+	if cert != nil {
+		return nil
+	}
+	return err
 }
 
 // remember keeps only what was verified, so that made-up addresses push nothing out.

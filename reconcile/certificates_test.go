@@ -110,7 +110,7 @@ func TestCertificates(t *testing.T) {
 	if len(c.known) != 1 {
 		t.Errorf("%d are remembered", len(c.known))
 	}
-	c.left = 0
+	c.at, c.left = time.Now(), 0
 	if _, err := c.get(t.Context(), url+"/new"); err != errTooMany {
 		t.Errorf("any number of addresses is asked: %v", err)
 	}
@@ -120,6 +120,12 @@ func TestCertificates(t *testing.T) {
 	}
 	if cert := c.remembered(url+"/good", now.Add(certLife+time.Minute)); cert != nil {
 		t.Error("it is remembered for ever")
+	}
+	// Made-up addresses use the pace up; a certificate that is due to be fetched again still holds.
+	c.known[url+"/good"] = knownCert{c.known[url+"/good"].cert, time.Now().Add(-certLife - time.Minute)}
+	c.at, c.left = time.Now(), 0
+	if cert, err := c.get(t.Context(), url+"/good"); err != nil || cert == nil {
+		t.Errorf("a known certificate is turned down for want of a fetch: %v", err)
 	}
 	c.at, c.left = now, 0
 	if c.may(now.Add(certInterval/2)) || !c.may(now.Add(certInterval)) {

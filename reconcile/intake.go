@@ -146,6 +146,7 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave(in.reading)
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, gateways.MaxNotice))
 	if err != nil {
 		status := http.StatusBadRequest
@@ -156,7 +157,7 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(w, status, "")
 		return
 	}
-	if !enter(in.busy) { // only now: whoever sends slowly keeps nobody else's work waiting
+	if !enter(in.busy) { // only now, so that slow senders take no place of it
 		in.again(w, p, NoticeFailed)
 		return
 	}
@@ -165,6 +166,9 @@ func (in *Intake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	in.take(ctx, w, p, in.delivery(r, p, body))
 }
+
+// bodyTime is how long a body may take, so that slow senders leave soon: they need no signature for it.
+const bodyTime = 5 * time.Second
 
 func enter(room chan struct{}) bool {
 	select {

@@ -93,8 +93,9 @@ func (t *Tokens) good(key string) *minted {
 func (t *Tokens) fetch(ctx context.Context, g *gateways.Gateway, a *gateways.Account, key string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
 	defer cancel()
-	m := &minted{until: t.now().Add(failing)}
+	m := &minted{}
 	if tok, err := t.ask(ctx, g, a); err != nil {
+		m.until = t.now().Add(failing) // from its end on: it may have taken its whole time
 		m.err = fmt.Errorf("no token for account %s: %w", a.Name, err)
 	} else {
 		m.token, m.until = tok.AccessToken, t.end(tok.Expiry)

@@ -47,6 +47,9 @@ func init() {
 		p.keeps = func(a answer) bool { return a.status/100 == 2 }
 		p.conflict = nil
 		p.repeat = func(_ *call, e *entry) answer {
+			if e.object == nil { // what stands under the key is an error
+				return e.answer
+			}
 			return answerJSON(409, map[string]any{"error": map[string]any{"code": "already_done", "message": "The key was used", "payment": e.object.id}})
 		}
 	})

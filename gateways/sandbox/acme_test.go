@@ -58,6 +58,14 @@ func TestFamilies(t *testing.T) {
 			if tt.profile == "acme" && (again.header.Get("Acme-Replayed") != "true" || again.object()["id"] != first.object()["id"]) {
 				t.Errorf("a replay: %v %s", again.header, again.body)
 			}
+			if p := pay("k0", "r-0", acmePay, "error-stored"); p.status != 500 {
+				t.Errorf("%s", says(p))
+			}
+			if p := pay("k0", "r-0", acmePay, ""); tt.profile != "acme-keyless" && p.status/100 == 2 {
+				t.Errorf("a stored error is not repeated: %s", says(p))
+			} else if p.status/100 == 2 {
+				tt.executed++
+			}
 			no := strings.Replace(acmePay, `"ok"`, `"declined"`, 1)
 			pay("k2", "r-2", no, "")
 			if got := says(pay("k2", "r-2", no, "")); got != tt.declined {
