@@ -1,7 +1,6 @@
 package checklist
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +27,8 @@ type EgressConfig struct {
 	// Patience is how long the sender waits for an answer that never comes, default 5s; Linger how long the listener stays for what
 	// is repeated later, default 2s.
 	Patience, Linger time.Duration
+	// Ready is told the address once it is listened on, before anything is sent; nil: nobody is.
+	Ready func(addr net.Addr)
 }
 
 // behaviours are what the listener does with a POST that it has read whole.
@@ -43,7 +44,7 @@ type origin struct {
 	end  chan struct{} // closed to let go what hangs
 
 	mu      sync.Mutex
-	arrived map[string]int // by key
+	arrived map[string]int // by key; others than ours are not counted
 }
 
 func listenOrigin(ctx context.Context, addr string) (*origin, error) {
@@ -80,7 +81,9 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	name, key, _ := strings.Cut(what, "/")
 	o.mu.Lock()
-	o.arrived[key]++
+	if n, ours := o.arrived[key]; ours {
+		o.arrived[key] = n + 1
+	}
 	o.mu.Unlock()
 	var status int
 	switch {
@@ -110,15 +113,21 @@ func (o *origin) cut(w http.ResponseWriter) {
 	if !ok {
 		panic(http.ErrAbortHandler)
 	}
-	var rw *bufio.ReadWriter
-	conn, rw, err := h.Hijack()
-	if err != nil || rw == nil {
+	conn, _, err := h.Hijack()
+	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
 	}
 	conn.Close()
+}
+
+// expect has the listener count a key.
+func (o *origin) expect(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.arrived[key] = 0
 }
 
 func (o *origin) count(key string) int {
@@ -141,6 +150,9 @@ func egress(ctx context.Context, r *run, s *Step) error {
 		return err
 	}
 	defer o.close()
+	if cfg.Ready != nil {
+		cfg.Ready(o.addr)
+	}
 	via := cfg.Via
 	if via == "" {
 		via = "http://" + o.addr.String()
@@ -153,7 +165,7 @@ func egress(ctx context.Context, r *run, s *Step) error {
 	if err != nil {
 		return err
 	}
-	prefix := strings.TrimSuffix(u.Path, "/")
+	prefix := strings.TrimSuffix(u.EscapedPath(), "/")
 	bounded, cancel := context.WithTimeout(ctx, cfg.Patience)
 	a, err := out.send(bounded, message{method: "GET", target: prefix + egressPath})
 	cancel()
@@ -175,6 +187,7 @@ func (r *run) tryEgress(ctx context.Context, s *Step, o *origin, out *wire, pref
 	var all sync.WaitGroup
 	for i, what := range behaviours {
 		keys[i] = newSeed()
+		o.expect(keys[i])
 		all.Go(func() {
 			bounded, cancel := context.WithTimeout(ctx, cfg.Patience)
 			defer cancel()

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,15 +54,15 @@ func hop(t *testing.T, to func() string, again func(status int) bool) *httptest.
 	return s
 }
 
-// freeAddr is an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// listenAt has the run listen for itself, and tells where.
+func (w *world) listenAt(via func(to func() string) string) {
+	var addr atomic.Value
+	w.cfg.Egress = &checklist.EgressConfig{
+		Listen: "127.0.0.1:0", Patience: 3 * time.Second, Linger: time.Second, Ready: func(a net.Addr) { addr.Store(a.String()) },
 	}
-	defer l.Close()
-	return l.Addr().String()
+	if via != nil {
+		w.cfg.Egress.Via = via(func() string { return addr.Load().(string) })
+	}
 }
 
 // A hop that repeats a POST by itself is shown, by the outcome that it repeats; one that repeats nothing passes.
@@ -75,12 +79,13 @@ func TestEgressShowsRepeats(t *testing.T) {
 		{"a hop that repeats what got no answer", func(s int) bool { return s == 0 }, checklist.Fail, []string{"close arrived 3 times", "reset arrived 3 times"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			w := start(t, "stripe", sandbox.Config{}, nil)
-			addr := freeAddr(t)
-			w.cfg.Egress = &checklist.EgressConfig{Listen: addr, Patience: 600 * time.Millisecond, Linger: 100 * time.Millisecond}
+			var via func(func() string) string
 			if c.again != nil {
-				w.cfg.Egress.Via = hop(t, func() string { return addr }, c.again).URL + "/mesh"
+				via = func(to func() string) string { return hop(t, to, c.again).URL + "/mesh" }
 			}
+			w.listenAt(via)
 			r := w.run().Row("egress")
 			if r == nil || r.Verdict != c.want {
 				t.Fatalf("egress: %+v, want %s", r, c.want)
@@ -94,6 +99,30 @@ func TestEgressShowsRepeats(t *testing.T) {
 				t.Errorf("reason %q names %d ways, want %d", r.Reason, n, len(c.says))
 			}
 		})
+	}
+}
+
+// A way whose address has escapes is gone as it is spelled.
+func TestEgressEscapedVia(t *testing.T) {
+	w := start(t, "stripe", sandbox.Config{}, nil)
+	w.listenAt(func(to func() string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/a%2Fb%20c")
+			if !ok {
+				http.NotFound(rw, r)
+				return
+			}
+			u := &url.URL{Scheme: "http", Host: to()}
+			r.URL.Path, r.URL.RawPath = rest, ""
+			p := httputil.NewSingleHostReverseProxy(u)
+			p.ErrorLog = log.New(io.Discard, "", 0) // the listener answers badly on purpose
+			p.ServeHTTP(rw, r)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL + "/a%2Fb%20c/"
+	})
+	if r := w.run().Row("egress"); r == nil || r.Verdict == checklist.NotChecked {
+		t.Errorf("egress: %+v", r)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -22,8 +21,6 @@ type HookConfig struct {
 	Listen, URL string
 	// Secrets verify the notices.
 	Secrets []gateways.Secret
-	// Account is completed by Secrets; it carries what else the gateway signs notices over.
-	Account gateways.Account
 	// Certificate fetches the certificate that a notice names (scheme certificate); nil: none can be had.
 	Certificate func(ctx context.Context, url string) (*x509.Certificate, error)
 	// Ready is told the address once it is listened on; nil: nobody is.
@@ -70,9 +67,7 @@ func listenHook(ctx context.Context, g *gateways.Gateway, cfg HookConfig, now fu
 		return nil, err
 	}
 	own := *g
-	a := cfg.Account
-	a.Name, a.WebhookSecrets = tenant, cfg.Secrets
-	own.Accounts = []gateways.Account{a}
+	own.Accounts = []gateways.Account{{Name: tenant, WebhookSecrets: cfg.Secrets}}
 	if cfg.URL == "" {
 		cfg.URL = "http://" + l.Addr().String()
 	}
@@ -93,7 +88,8 @@ func (h *hook) close() {
 	<-h.done
 }
 
-// ServeHTTP takes a notice. What cannot be verified is refused as the gateway's declaration says, and noted.
+// ServeHTTP takes a notice. What is not taken is answered as the intake of a sidecar answers it, and noted: a forged one as the
+// gateway's declaration says; one that could not be verified, for want of a secret or certificate, is to come again.
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, gateways.MaxNotice))
 	if err != nil || r.Method != http.MethodPost {
@@ -109,13 +105,24 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ns, err := h.g.OpenNotice(r.Context(), tenant, d)
 	if err != nil {
 		h.hold(told{at: d.At, problem: err.Error()})
-		w.WriteHeader(max(h.g.Webhook.Refuse, http.StatusUnauthorized))
+		w.WriteHeader(h.refusal(err))
 		return
 	}
 	for _, n := range ns {
 		h.hold(h.read(n, d.At))
 	}
 	io.WriteString(w, h.g.Webhook.Accept)
+}
+
+// refusal is the status for a notice that is not taken.
+func (h *hook) refusal(err error) int {
+	switch {
+	case errors.Is(err, gateways.ErrForged):
+		return h.g.Webhook.Refuse
+	case errors.Is(err, gateways.ErrMalformed):
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
 }
 
 // read makes what the checklist needs of a notice.
@@ -159,6 +166,3 @@ func (h *hook) take() []told {
 	h.held = nil
 	return out
 }
-
-// String names the listener for messages.
-func (c HookConfig) String() string { return fmt.Sprintf("webhook listener on %s", c.Listen) }

@@ -1,7 +1,6 @@
 package checklist
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -66,7 +65,7 @@ func (r *run) report(err error) *Report {
 		rep.Problem = r.secrets.clean(err.Error())
 	}
 	rep.Rows = Judge(rep.Declared, rep.Evidence)
-	rep.Created = r.created()
+	rep.Created = r.state.created()
 	rep.Suggestion = Suggest(rep.Declared, rep.Evidence, rep.Rows)
 	return rep
 }
@@ -118,31 +117,40 @@ func (r *run) target() string {
 	return t
 }
 
-// created lists what the exchanges made, or perhaps made, each object once.
-func (r *run) created() []Created {
-	out := []Created{}
+// created lists what the exchanges made, or perhaps made, each object once: first what was made by steps that were replaced.
+func (s *State) created() []Created {
+	out := append([]Created{}, s.Earlier...)
 	known := map[string]bool{}
-	for _, s := range r.state.Evidence.Steps {
-		for _, x := range s.Exchanges {
-			perhaps := x.Object == "" && (x.Status == 0 || x.Status >= 500 || x.Outcome == claims.Unknown.String() && !x.InUse) && x.Role != RoleAdvance
-			if found := seen(s, func(y Sight) bool { return y.found() && y.Object != "" && !known[y.Object] }); perhaps && found != nil {
-				x.Object = found.Object // a lookup told what the answer did not
-			}
-			made := x.Object != "" && !known[x.Object]
-			if !made && !(perhaps && !known["key "+x.Key]) {
-				continue
-			}
-			known[x.Object], known["key "+x.Key] = true, true
-			out = append(out, Created{
-				Object: x.Object, Step: s.Name, Request: x.Method + " " + x.Target, Amount: x.Amount, Currency: x.Currency,
-				Reference: x.Reference, Key: x.Key, At: x.At, Perhaps: !made,
-			})
-		}
+	for _, c := range out {
+		known[c.Object], known["key "+c.Key] = true, true
+	}
+	for _, step := range s.Evidence.Steps {
+		out = append(out, step.created(known)...)
 	}
 	return out
 }
 
-// Refused reports whether Run refused to begin, or could charge nothing: there is nothing to judge then.
-func Refused(rep *Report, err error) bool {
-	return rep == nil || errors.Is(err, ErrLive) || errors.Is(err, ErrNoCharge)
+// created lists what a step made and is not known yet.
+func (s *Step) created(known map[string]bool) (out []Created) {
+	for _, x := range s.Exchanges {
+		perhaps := x.Object == "" && (x.Status == 0 || x.Status >= 500 || x.Outcome == claims.Unknown.String() && !x.InUse) && x.Role != RoleAdvance
+		if found := seen(s, func(y Sight) bool { return y.found() && y.Object != "" && !known[y.Object] }); perhaps && found != nil {
+			x.Object = found.Object // a lookup told what the answer did not
+		}
+		made := x.Object != "" && !known[x.Object]
+		if !made && !(perhaps && !known["key "+x.Key]) {
+			continue
+		}
+		known[x.Object], known["key "+x.Key] = true, true
+		out = append(out, Created{
+			Object: x.Object, Step: s.Name, Request: x.Method + " " + x.Target, Amount: x.Amount, Currency: x.Currency,
+			Reference: x.Reference, Key: x.Key, At: x.At, Perhaps: !made,
+		})
+	}
+	return out
+}
+
+// same reports whether two entries are of one object or, where no answer named it, of one request.
+func (c Created) same(d Created) bool {
+	return c.Object == d.Object && (c.Object != "" || c.Key == d.Key && c.Request == d.Request && c.At.Equal(d.At))
 }

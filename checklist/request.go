@@ -115,7 +115,7 @@ func inbound(s *gateways.Sample, headers []gateways.HeaderValue, values map[stri
 		in.Header = append(in.Header, claims.Field{Name: h.Name, Value: fill(h.Value, func(v string) string { return v })})
 	}
 	if len(missing) > 0 {
-		names := strings.Join(slices.Compact(missing), ", ")
+		names := strings.Join(slices.Compact(slices.Sorted(slices.Values(missing))), ", ")
 		return in, &unsendable{fmt.Errorf("%s %s: no value for %s: say --var name=value", s.Method, s.Target, names)}
 	}
 	return in, nil

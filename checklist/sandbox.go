@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"strings"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/fence-sidecar/fence-sidecar/gateways"
@@ -16,12 +17,30 @@ import (
 // Sandbox is the built-in sandbox (fence-sidecar sandbox), which can be asked for what a gateway's own has no way to.
 type Sandbox struct{ url string }
 
-// FindSandbox reports whether the built-in sandbox is what answers at a gateway's address. Nothing but a read is sent.
+// FindSandbox reports whether the built-in sandbox is what answers at a gateway's address. Nothing but a read is sent, and that only
+// where askable says so.
 func FindSandbox(ctx context.Context, g *gateways.Gateway) (Sandbox, bool) {
-	s := Sandbox{strings.TrimSuffix(g.BaseURL, "/")}
+	base, err := baseURL(g.BaseURL)
+	if err != nil || !askable(g, base) {
+		return Sandbox{}, false
+	}
+	s := Sandbox{base.String()}
 	b, ok := s.call(ctx, http.MethodGet, "profile", nil)
 	var at struct{ Profile string }
-	return s, ok && json.Unmarshal(b, &at) == nil && at.Profile != ""
+	if !ok || json.Unmarshal(b, &at) != nil || !slices.Contains(sandbox.Profiles(), at.Profile) {
+		return Sandbox{}, false
+	}
+	return s, true
+}
+
+// askable reports whether an address may be the built-in sandbox's: none where money moves or, but for this machine, where that
+// cannot be told; and none that is reached in a way of its own, which a plain read would not take.
+func askable(g *gateways.Gateway, base *url.URL) bool {
+	c := g.Checks
+	if c == nil || g.EgressProxy != nil || g.CABundle != "" || g.ClientCert != "" || c.LiveHost(base.Host) {
+		return false
+	}
+	return len(c.Live)+len(c.LiveHosts) > 0 || loopback(base.Hostname())
 }
 
 func (s Sandbox) call(ctx context.Context, method, what string, body []byte) ([]byte, bool) {
@@ -40,8 +59,11 @@ func (s Sandbox) call(ctx context.Context, method, what string, body []byte) ([]
 	return b, err == nil && resp.StatusCode/100 == 2
 }
 
-// Tell has the sandbox tell an address of movements of money.
+// Tell has the sandbox tell an address of movements of money, in notices signed with a secret. One that was not found is told nothing.
 func (s Sandbox) Tell(ctx context.Context, url, secret string) bool {
+	if s.url == "" {
+		return false
+	}
 	b, err := json.Marshal(sandbox.Hook{URL: url, Secret: secret})
 	if err != nil {
 		return false

@@ -26,6 +26,7 @@ type State struct {
 	Call     string            `json:"call,omitempty"`        // of the first charge
 	Names    map[string]string `json:"names,omitempty"`       // that it used
 	Body     string            `json:"body_sha256,omitempty"` // of it
+	Earlier  []Created         `json:"earlier,omitempty"`     // what steps made that were broken off and replaced
 	Evidence Evidence          `json:"evidence"`
 
 	file string
@@ -54,14 +55,32 @@ func readState(file, gateway, host string) (*State, error) {
 		return nil, err
 	}
 	s := &State{file: file}
-	if err := json.Unmarshal(b, s); err != nil || s.Version != stateVersion || s.Seed == "" {
+	if err := json.Unmarshal(b, s); err != nil || !s.whole() {
 		return nil, fmt.Errorf("%s is no state file of this version", file)
 	}
 	if s.Gateway != gateway || s.Host != host {
 		return nil, fmt.Errorf("%s is of gateway %s at %s: use another file for %s at %s", file, s.Gateway, s.Host, gateway, host)
 	}
-	s.Evidence.Steps = slices.DeleteFunc(s.Evidence.Steps, func(x *Step) bool { return x == nil })
 	return s, nil
+}
+
+// whole reports whether a state has what later steps rely on, and drops what is no step.
+func (s *State) whole() bool {
+	s.Evidence.Steps = slices.DeleteFunc(s.Evidence.Steps, func(x *Step) bool { return x == nil })
+	success := s.Evidence.step(StepSuccess)
+	return s.Version == stateVersion && s.Seed != "" && (success == nil || !success.Done || success.role(RoleFirst) != nil)
+}
+
+// put replaces a step, or adds it. What the replaced one made stays on the list.
+func (s *State) put(step *Step) {
+	before := s.created()
+	s.Evidence.put(step)
+	after := s.created()
+	for _, c := range before {
+		if !slices.ContainsFunc(after, c.same) {
+			s.Earlier = append(s.Earlier, c)
+		}
+	}
 }
 
 // write replaces the file whole, readable by its owner only.

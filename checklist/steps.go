@@ -45,16 +45,19 @@ func (r *run) steps(ctx context.Context) error {
 		if why := p.why(r); why != "" {
 			s.Why = why
 			r.say(p.name, "not tried: %s", why)
-			r.state.Evidence.put(s)
+			r.state.put(s)
 			continue
 		}
 		r.state.Series++
+		if err := r.state.write(); err != nil { // a process that is killed in the step leaves its keys used
+			return err
+		}
 		err := p.try(ctx, r, s)
 		if no, ok := errors.AsType[*unsendable](err); ok && p.name != StepSuccess {
 			s.Why, err = r.secrets.clean(no.Error()), nil
 		}
 		s.Done = err == nil && s.Why == "" && ctx.Err() == nil
-		r.state.Evidence.put(s)
+		r.state.put(s)
 		if kept := r.state.write(); err == nil {
 			err = kept
 		}
@@ -107,12 +110,12 @@ func (r *run) prepare(ctx context.Context, s *Step, v *gateways.Variation) (*sal
 }
 
 func (r *run) charge(ctx context.Context, s *Step, sl *sale) {
+	if r.hook != nil {
+		r.hook.of(sl.facts.Route) // before it is sent: a notice can come before the answer
+	}
 	sl.start = claims.Now{Store: r.now(), Wall: r.now()}
 	x, a := r.exchange(ctx, s, RoleFirst, sl.request)
 	sl.first, sl.answer = x, r.now()
-	if r.hook != nil {
-		r.hook.of(sl.facts.Route)
-	}
 	if a != nil {
 		save(sl.names, r.g.Checks.Charge, a)
 		save(sl.saved, r.g.Checks.Charge, a)

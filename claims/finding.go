@@ -40,6 +40,8 @@ type LookupRules struct {
 	Keyed bool
 	// FirstStored: the gateway stores the first answer of a key, failures included (replay family a).
 	FirstStored bool
+	// RollsForward: an operation that was answered with a stored 5xx may still be carried out, long after.
+	RollsForward bool
 	// NoWay: the route has neither a lookup nor a probe: nothing but a person or a notice can ever tell.
 	NoWay bool
 }

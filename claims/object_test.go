@@ -110,3 +110,17 @@ func TestObject_latePointer(t *testing.T) {
 		t.Errorf("a new revision has the earlier one's object %q", b.r.Object)
 	}
 }
+
+// Where a stored server error may be followed by the operation all the same, nothing found after one proves nothing.
+func TestStoredErrorIsNoAbsence(t *testing.T) {
+	for rolls, want := range map[bool]State{true: StateUnknown, false: StateOpen} {
+		rules := strong
+		rules.RollsForward = rolls
+		b := fresh(t).claim(t0).settle(t0, Sent{Error: true, Answer: &Answer{Status: 500, Body: []byte(`{"error":{"type":"api_error"}}`)}}).want(StateUnknown)
+		b.apply(at(settledAt), Missed, rules)
+		b.apply(at(settledAt+strong.MissGap), Missed, rules)
+		if b.r.State != want {
+			t.Errorf("%v: %s, want %s", rolls, b.r.State, want)
+		}
+	}
+}

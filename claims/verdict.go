@@ -75,6 +75,8 @@ func miss(r Record, v Verdict) (Record, bool) {
 	switch {
 	case !v.Rules.Proves || !settled(&r, v):
 		return r, false
+	case v.Rules.RollsForward && r.standing5xx():
+		return r, false
 	case r.Misses > 0 && v.Asked.Store.Before(r.LastMiss.Add(v.Rules.MissGap)):
 		return r, false
 	}
@@ -90,6 +92,16 @@ func miss(r Record, v Verdict) (Record, bool) {
 	r.resolve(NotExecuted, proofLookup)
 	r.State = r.rest()
 	return r, true
+}
+
+// standing5xx reports whether an attempt in doubt was answered with a server error that is kept under its key.
+func (r *Record) standing5xx() bool {
+	for _, a := range r.Attempts {
+		if a.Doubtful() && a.Stands && a.Status >= 500 {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Record) wroteInDoubt() bool {

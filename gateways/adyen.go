@@ -56,7 +56,7 @@ func adyenGuarantees() map[string]*Guarantee {
 			Says: "Checkout finds no payment by key or reference: a repeat or a webhook tells. Transfers are listed by reference."},
 		"G3": {Level: Supported, Mark: MarkSecondHand, Source: []string{adyenKeysPage},
 			Says: "7 to 14 days after first use; copies of the page name other figures, and the smallest counts."},
-		"G4": {Level: Supported, Mark: MarkDocumented, Source: []string{adyenKeysPage, adyenCheckoutSpec},
+		"G4": {Level: Supported, Mark: MarkSecondHand, Source: []string{adyenKeysPage, adyenCheckoutSpec},
 			Says: "The first response, errors too unless they came with transient-error: true. The key is echoed; no replay is marked."},
 		"G5": {Level: Undocumented, Mark: MarkInferred, Source: []string{adyenKeysPage},
 			Says: "What another body under a used key gets is not told."},
@@ -71,6 +71,9 @@ var adyenNotes = []string{
 	"The app's own reference is kept, and Adyen does not make references unique. Where each names one call only, say unique: true; " +
 		"without it a webhook that names the app's reference decides nothing.",
 	"One regional endpoint only: keys are not checked across regions, and a repeat elsewhere charges twice.",
+	"A refused subscription payment (ContAuth) may be charged again by Adyen itself for weeks (Auto Rescue): where the answer says so, in " +
+		"additionalData which the account must have switched on, the payment counts as pending; a notice of a refusal then only wakes. " +
+		"Cancel the rescue before another charge.",
 	"Live traffic needs hosts and baseURL set to the company's own (<prefix>-checkout-live.adyenpayments.com). Transfers, grants " +
 		"and Classic Payments are on other hosts: extends: adyen under another name.",
 	"Error 704 says that the request was processed or is in progress, also without a key when the same payments/details is sent " +
@@ -130,7 +133,7 @@ func adyenCases() []NoticeCase {
 	refunds := []string{"refunds_create", "pal_refund", "reversals_create", "pal_cancel_or_refund"}
 	cases := []NoticeCase{
 		adyenCase("AUTHORISATION", "true", "succeeded", "done", slices.Concat(pays, pages)...),
-		adyenCase("AUTHORISATION", "false", "declined", "", pays...),
+		adyenOnce(adyenCase("AUTHORISATION", "false", "declined", "", pays...)),
 		adyenCase("AUTHORISATION", "false", "succeeded", "pending", pages...), // the shopper may try again
 		adyenCase("CAPTURE_FAILED", "true", "succeeded", "reversed", "captures_create", "pal_capture"),
 		adyenCase("CAPTURE_FAILED", "true", "", "reversed", pays...), // captured without being asked
@@ -152,6 +155,12 @@ func adyenCases() []NoticeCase {
 		cases = append(cases, adyenCase(m.event, "false", "succeeded", "failed", m.routes...))
 	}
 	return cases
+}
+
+// adyenOnce leaves out calls that Adyen may try again by itself: whether it will is not among what a notice's signature covers.
+func adyenOnce(c NoticeCase) NoticeCase {
+	c.Call = map[string][]string{"interaction": {"", "Ecommerce", "Moto", "POS"}}
+	return c
 }
 
 func adyenCase(event, success, outcome, payment string, routes ...string) NoticeCase {

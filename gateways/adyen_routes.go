@@ -7,9 +7,10 @@ import (
 
 // adyenRoutes are Adyen's operations that move money, what its client reads by POST, then the rest of the unsafe ones.
 func adyenRoutes() []*Route {
+	pay := adyenCreate("payments_create", "payments", adyenResults(), adyenPaid())
+	pay.Params["interaction"] = "body:shopperInteraction"
 	routes := []*Route{
-		adyenCreate("payments_create", "payments", adyenResults(), adyenPaid()),
-		adyenDetails(),
+		pay, adyenDetails(),
 		adyenModify("captures_create", "captures", "amount"),
 		undo(adyenModify("refunds_create", "refunds", "amount")),
 		undo(adyenModify("cancels_create", "cancels", "")),
@@ -58,7 +59,11 @@ func adyenMoney(field string) map[string]string {
 func adyenResults() []*AnswerRule {
 	whole := absent("/errorCode")
 	paid, underWay := is("/resultCode", "Authorised", "PartiallyAuthorised"), is("/resultCode", slices.Clone(adyenUnderWay)...)
+	// A refused subscription payment may be tried again by Adyen itself for weeks
+	// (https://docs.adyen.com/online-payments/auto-rescue/cards).
+	rescued := is("/additionalData/retry.rescueScheduled", "true")
 	return []*AnswerRule{
+		{Status: []string{"200"}, When: when(is("/resultCode", "Refused"), rescued, whole), Outcome: "succeeded", Stored: "yes", Payment: "pending"},
 		{Status: []string{"200"}, When: when(is("/resultCode", "Refused", "Cancelled"), whole), Outcome: "declined", Stored: "yes"},
 		{Status: []string{"200"}, When: when(paid, Condition{At: "/pspReference"}, whole), Outcome: "succeeded", Stored: "yes"},
 		{Status: []string{"200"}, When: when(underWay, whole), Outcome: "succeeded", Stored: "yes"},

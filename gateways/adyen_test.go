@@ -33,12 +33,12 @@ func TestAdyenDeclared(t *testing.T) {
 		}
 	}
 	a, b := Adyen(), Adyen()
-	a.Routes[0].Answers[0].Outcome, a.Notes[0], a.Webhook.Cases[0].Outcome, a.Routes[0].Payment.Values["Pending"] = "unknown", "", "", ""
-	a.Routes[0].Answers[2].When[0].In[0] = "Refused"
+	a.Routes[0].Answers[1].Outcome, a.Notes[0], a.Webhook.Cases[0].Outcome, a.Routes[0].Payment.Values["Pending"] = "unknown", "", "", ""
+	a.Routes[0].Answers[3].When[0].In[0] = "Refused"
 	for _, g := range []*Gateway{b, Adyen()} {
 		r := g.Routes[0]
-		if r.Answers[0].Outcome != "declined" || g.Notes[0] == "" || g.Webhook.Cases[0].Outcome != "succeeded" || r.Payment.Values["Pending"] != "pending" ||
-			r.Answers[2].When[0].In[0] != "Received" {
+		if r.Answers[1].Outcome != "declined" || g.Notes[0] == "" || g.Webhook.Cases[0].Outcome != "succeeded" || r.Payment.Values["Pending"] != "pending" ||
+			r.Answers[3].When[0].In[0] != "Received" {
 			t.Error("two declarations share memory")
 		}
 	}

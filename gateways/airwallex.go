@@ -101,7 +101,7 @@ func airwallexTaken() []*AnswerRule {
 
 func airwallexRoutes() []*Route {
 	refund := undo(airwallexKeyed("refunds_create", "pa/refunds/create", airwallexMade([]string{"RECEIVED", "ACCEPTED",
-		"SUCCEEDED", "SETTLED"}, "FAILED")))
+		"SUCCEEDED", "SETTLED"})))
 	refund.Payment = paid("/status", []string{"RECEIVED", "ACCEPTED"}, []string{"SUCCEEDED", "SETTLED"}, []string{"FAILED"}, nil)
 	refund.Params = map[string]string{"intent": "body:payment_intent_id", "amount": "body:amount"}
 	capture := airwallexKeyed("payment_intents_capture", "pa/payment_intents/{id}/capture", airwallexMade([]string{"SUCCEEDED"}))

@@ -103,6 +103,7 @@ func authorizenetForm(root, message, nextMessage, reason, nextReason string) []*
 	}
 	return []*AnswerRule{
 		{Status: on(ok), When: when(is(code, "3"), is(reason+"/errorCode", "11")), Outcome: "unknown", Points: id},
+		answered("unknown", "", on(ok), is(code, "1"), is(id, "0")), // test mode: nothing was carried out
 		answered("succeeded", "done", on(ok), is(code, "1"), present(id), is(result, "Ok")),
 		answered("succeeded", "pending", on(ok), is(code, "4"), present(id), is(result, "Ok")),
 		answered("declined", "", on(ok), is(code, "2")),

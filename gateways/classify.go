@@ -58,6 +58,19 @@ func (g *Gateway) Classify(route string, a *claims.Answer) Class {
 	return c
 }
 
+// ObjectOf is the gateway's own id of what a call of a route made, in an answer; "": it tells none.
+func (g *Gateway) ObjectOf(route string, a *claims.Answer) string {
+	r := g.route(route)
+	if r == nil || r.object() == "" || a == nil {
+		return ""
+	}
+	doc, ok := g.document(a)
+	if !ok {
+		return ""
+	}
+	return text(doc, r.object())
+}
+
 func (g *Gateway) rule(r *Route, a *claims.Answer, doc any, readable bool) *AnswerRule {
 	for _, rules := range [][]*AnswerRule{r.Answers, g.Answers} {
 		for _, rule := range rules {

@@ -74,6 +74,9 @@ type Gateway struct {
 
 	// Family is the replay family: a, b, c, or "" where a repeat's answer is not known.
 	Family string `yaml:"family"`
+	// RollsForward says that an operation answered with a stored 5xx may still be carried out later: after such an answer no miss
+	// proves absence.
+	RollsForward bool `yaml:"rollsForward"`
 	// Replayed is the answer header that marks a replay of a stored answer.
 	Replayed *HeaderValue `yaml:"replayed"`
 
@@ -398,7 +401,7 @@ func (g *Gateway) LookupRules(route string) claims.LookupRules {
 	rules := claims.LookupRules{
 		Keyed: g.key(r) != nil, Misses: defaultMisses, MissGap: defaultMissGap, SettleAfter: first(r.SettleAfter, g.SettleAfter),
 	}
-	rules.FirstStored = rules.Keyed && g.Family == FamilyA
+	rules.FirstStored, rules.RollsForward = rules.Keyed && g.Family == FamilyA, g.RollsForward
 	rules.NoWay = r.Lookup == nil && !r.Probe
 	if l := r.Lookup; l != nil {
 		rules.Proves = l.Proves && l.Kind != KindSearch

@@ -83,6 +83,7 @@ func goCardlessNotes() []string {
 		"A payment that failed may be tried again by GoCardless, and one that was confirmed or paid out may fail later: " +
 			"failed is not final. charged_back and late_failure_settled are reversed; that a chargeback was cancelled " +
 			"afterwards is not taken back here.",
+		"How long keys are kept is second-hand (30 days): a repeat is relied on for 24 hours, which is less than any source says.",
 		"Creating customers, mandates and the like takes a key, but is not looked up: a repeat that names the first " +
 			"object is settled by a person.",
 		"The Go SDK resends on 429 and from 500 on, and perhaps with an empty body; Ruby on errors of type gocardless; " +

@@ -76,10 +76,10 @@ func TestAskList(t *testing.T) {
 		{"on the second page", []string{list(true, intent("pi_9", "OTHER", "succeeded", "")), list(false, paid)}, claims.FoundDone, "done"},
 		{"processing", []string{list(false, intent("pi_1", "REF", "processing", ""))}, claims.FoundDone, "pending"},
 		{"3-D Secure", []string{list(false, intent("pi_1", "REF", "requires_action", ""))}, claims.FoundDone, "pending"},
-		{"created only", []string{list(false, intent("pi_1", "REF", "requires_payment_method", `,"last_payment_error":null`))}, claims.FoundDone, "pending"},
+		{"created, not yet confirmed", []string{list(false, intent("pi_1", "REF", "requires_payment_method", `,"last_payment_error":null`))}, claims.CouldNotTell, ""},
 		{"declined", []string{list(false, intent("pi_1", "REF", "requires_payment_method", lastError))}, claims.FoundFailed, "failed"},
-		{"cancelled after a decline", []string{list(false, intent("pi_1", "REF", "canceled", lastError))}, claims.FoundFailed, "failed"},
-		{"made, then cancelled", []string{list(false, intent("pi_1", "REF", "canceled", ""))}, claims.FoundDone, "reversed"},
+		{"cancelled after a decline", []string{list(false, intent("pi_1", "REF", "canceled", lastError))}, claims.CouldNotTell, ""},
+		{"made, then cancelled", []string{list(false, intent("pi_1", "REF", "canceled", ""))}, claims.CouldNotTell, ""},
 		{"a failure and a success", []string{list(false, intent("pi_2", "REF", "requires_payment_method", lastError), paid)}, claims.FoundDone, "done"},
 		{"two successes", []string{list(false, paid, intent("pi_2", "REF", "succeeded", ""))}, claims.Contradiction, ""},
 		{"two successes on two pages", []string{list(true, paid), list(false, intent("pi_2", "REF", "processing", ""))}, claims.Contradiction, ""},
@@ -104,7 +104,7 @@ func TestAskList(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &script{t: t, pages: tt.pages, date: later}
-			got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create", "amount", "1000", "currency", "eur"), begun, asked, s.ask)
+			got, err := stripe(t).AskAt(t.Context(), facts("payment_intents_create", "amount", "1000", "currency", "eur", "confirm", "true"), begun, asked, s.ask)
 			if err != nil || got.Kind != tt.kind || tt.pay != "" && got.Payment != tt.pay || got.Reason == "" {
 				t.Errorf("%s %q (%s) %v", got.Kind, got.Payment, got.Reason, err)
 			}
@@ -270,8 +270,8 @@ func TestAskObject(t *testing.T) {
 		{"payment_intents_confirm", "held", pi("requires_capture", ""), claims.FoundDone, "pending"},
 		{"payment_intents_confirm", "processing", pi("processing", ""), claims.FoundDone, "pending"},
 		{"payment_intents_confirm", "3-D Secure", pi("requires_action", ""), claims.FoundDone, "pending"},
-		{"payment_intents_confirm", "unchanged", pi("requires_confirmation", ""), claims.Missed, ""},
-		{"payment_intents_confirm", "unchanged, no method", pi("requires_payment_method", ""), claims.Missed, ""},
+		{"payment_intents_confirm", "unchanged", pi("requires_confirmation", ""), claims.CouldNotTell, ""},
+		{"payment_intents_confirm", "unchanged, no method", pi("requires_payment_method", ""), claims.CouldNotTell, ""},
 		{"payment_intents_confirm", "some decline", pi("requires_payment_method", lastError), claims.CouldNotTell, ""},
 		{"payment_intents_confirm", "cancelled", pi("canceled", ""), claims.CouldNotTell, ""},
 		{"payment_intents_confirm", "another object", strings.Replace(pi("succeeded", ""), "x_1", "x_2", 1), claims.CouldNotTell, ""},

@@ -26,7 +26,6 @@ func Mollie() *Gateway {
 		KeyRetention:   time.Hour,
 		SettleAfter:    10 * time.Minute,
 		AttemptTimeout: 2 * time.Minute,
-		Family:         FamilyA,
 		Replayed:       &HeaderValue{Name: "Idempotent-Replayed", Value: "true"},
 		Key:            &KeyPlace{Header: "Idempotency-Key", Shape: Shape{Alphabet: "uuid"}},
 		Answers:        mollieAnswers(),

@@ -10,7 +10,7 @@ import (
 // Where the gateway has named the object, that one is read: no list, and no miss.
 func TestAskNamedObject(t *testing.T) {
 	const pi = "payment_intents_create"
-	sum := []string{"amount", "1000", "currency", "eur"}
+	sum := []string{"amount", "1000", "currency", "eur", "confirm", "true"}
 	for _, tt := range []struct {
 		name, page string
 		status     int

@@ -79,7 +79,8 @@ func TestHalfwayConfirm(t *testing.T) {
 		{"TRUE", "canceled", "", claims.CouldNotTell},
 		{"false", "canceled", "", claims.FoundDone},
 		{"", "canceled", "", claims.FoundDone},
-		{"", "canceled", lastError, claims.FoundFailed},
+		{"", "canceled", lastError, claims.FoundDone}, // it was made, whatever became of it
+		{"", "requires_payment_method", lastError, claims.FoundDone},
 		{"TRUE", "requires_confirmation", "", claims.CouldNotTell},
 		{"true ", "requires_confirmation", "", claims.CouldNotTell}, // not stored
 		{"false", "requires_confirmation", "", claims.FoundDone},

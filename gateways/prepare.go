@@ -132,6 +132,10 @@ func (m Match) Prepare(in Inbound, id Identity) (Call, error) {
 // appReference marks, among the lookup parameters, a reference that the app chose.
 const appReference = "reference-of"
 
+// OwnReference reports whether a call's reference is one that its app chose and that may name other calls too: what carries it is
+// not this call's for certain.
+func OwnReference(f claims.Facts) bool { return f.Lookup[appReference] != "" }
+
 // refer fixes the reference: ours, or the app's own where it wrote one.
 func (m Match) refer(f *claims.Facts, b body, id Identity) error {
 	ref := m.Gateway.reference(m.Route)

@@ -105,8 +105,7 @@ func razorpayRoutes() []*Route {
 	payout := unkeyed("payouts_create", "POST", "/v1/payouts")
 	payout.Object, payout.NoReference, payout.Reference = "/id", false, razorpayReference("reference_id")
 	payout.Params = map[string]string{"amount": "body:amount", "currency": "body:currency"}
-	payout.Answers = razorpayMade("payout", []string{"queued", "pending", "processing", "processed"}, "rejected", "cancelled",
-		"failed")
+	payout.Answers = razorpayMade("payout", []string{"queued", "pending", "processing", "processed"}, "failed")
 	payout.Payment = paid("/status", []string{"queued", "pending", "processing"}, []string{"processed"}, []string{"rejected",
 		"cancelled", "failed"}, []string{"reversed"})
 	return []*Route{

@@ -19,7 +19,6 @@ func Square() *Gateway {
 		Notes:          squareNotes(),
 		SettleAfter:    10 * time.Minute,
 		AttemptTimeout: 2 * time.Minute,
-		Family:         FamilyA,
 		Answers:        squareAnswers(),
 		Routes:         squareRoutes(),
 		Webhook: &Webhook{ // which names there are is not sure, so that a notice only has the gateway asked

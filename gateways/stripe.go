@@ -28,6 +28,7 @@ func Stripe() *Gateway {
 		SettleAfter:    10 * time.Minute,
 		AttemptTimeout: 2 * time.Minute,
 		Family:         FamilyA,
+		RollsForward:   true, // https://docs.stripe.com/error-low-level
 		Replayed:       &HeaderValue{Name: "Idempotent-Replayed", Value: "true"},
 		Key:            &KeyPlace{Header: "Idempotency-Key", Shape: Shape{Alphabet: "hex", Length: 64}},
 		AccountHeaders: []string{"Stripe-Account", "Stripe-Context"},

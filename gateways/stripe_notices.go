@@ -29,6 +29,10 @@ func stripeGuarantees() map[string]*Guarantee {
 var stripeNotes = []string{
 	"API v2, DELETE and unlisted methods keep no key in this way: after a doubt nothing is resent there, and a person decides.",
 	"Search is never used: it lags and proves no absence.",
+	"A declined creation that was to confirm leaves an intent that can still be paid through its client secret: go on with a confirm of " +
+		"that intent as a call of its own, or cancel it before the next revision makes another.",
+	"An object takes 50 metadata keys, of which one is ours: an app that writes 50 is refused.",
+	"A stored 500 may still be rolled forward: after one no miss proves absence, and a person decides if no event does.",
 	"A charge's capture takes no metadata: a captured charge is known by its amount only.",
 }
 

@@ -132,12 +132,9 @@ func intentCreate() *Route {
 func intentCases() []Case {
 	created := map[string][]string{"confirm": {"", "false"}}
 	return []Case{
-		{When: when(is("/status", "requires_payment_method"), absent("/last_payment_error")), Call: created, Is: CaseDone},
-		{When: when(is("/status", "requires_confirmation")), Call: created, Is: CaseDone},
+		{When: when(is("/status", "requires_payment_method", "requires_confirmation", "canceled")), Call: created, Is: CaseDone},
 		{When: when(is("/status", "requires_payment_method"), absent("/last_payment_error")), Is: CaseBusy},
 		{When: when(is("/status", "requires_confirmation")), Is: CaseBusy},
-		{When: when(is("/status", "canceled"), absent("/last_payment_error")), Call: created, Is: CaseDone},
-		{When: when(is("/status", "canceled")), Call: created, Is: CaseFailed},
 		{When: when(is("/status", "canceled")), Is: CaseBusy},
 		{When: when(is("/status", "requires_payment_method")), Is: CaseFailed},
 		{When: when(is("/status", "succeeded", "requires_capture", "processing", "requires_action")), Is: CaseDone},
@@ -146,10 +143,12 @@ func intentCases() []Case {
 
 // intentConfirm: an error from an earlier confirm looks like one from this, so then nothing can be told.
 func intentConfirm() *Route {
-	return stripeAction("payment_intents_confirm", "/v1/payment_intents/{id}/confirm", "payment_intent", "/v1/payment_intents/{id}", intentPayment(), []Case{
+	r := stripeAction("payment_intents_confirm", "/v1/payment_intents/{id}/confirm", "payment_intent", "/v1/payment_intents/{id}", intentPayment(), []Case{
 		{When: when(is("/status", "succeeded", "requires_capture", "processing", "requires_action")), Is: CaseDone},
-		{When: when(is("/status", "requires_confirmation", "requires_payment_method"), absent("/last_payment_error")), Is: CaseMissed},
+		{When: when(is("/status", "requires_confirmation", "requires_payment_method")), Is: CaseBusy},
 	})
+	r.Lookup.Proves = false // an error is cleared by any later change of the intent, so that its state does not show what ran
+	return r
 }
 
 // intentCapture demands our reference: somebody else may have captured. A part captured earlier (multicapture) hides
@@ -260,6 +259,7 @@ func payoutReverse() *Route {
 	}))
 	r.Reference = stripeReference("fence_ref") // of the other payout
 	r.Lookup.Answer = nil
+	r.Object = "/original_payout"
 	return r
 }
 

@@ -115,6 +115,7 @@ func TestTenPromiseNothing(t *testing.T) {
 	}
 	// It bites.
 	g := Mollie()
+	g.Family = FamilyA
 	g.Routes[0].Probe, g.Routes[0].Lookup.Proves, g.Routes[0].Lookup.Kind = true, true, KindList
 	g.Routes[0].Reference.Required = true
 	if err := g.Validate(); err != nil {

@@ -35,6 +35,8 @@ type NoticeCase struct {
 	When []Condition `yaml:"when"`
 	// Routes are the names of the routes whose calls it speaks of; none: of all.
 	Routes []string `yaml:"routes"`
+	// Call holds texts that the call's own Params must have had, by name; "" stands for one that it did not have.
+	Call map[string][]string `yaml:"call"`
 	// Outcome of the call: succeeded, declined, not-executed; "": the event tells only where the money is.
 	Outcome string `yaml:"outcome"`
 	// Payment is where the money is: pending, done, failed, reversed; "": unsaid.

@@ -40,19 +40,34 @@ type reads struct {
 	Routes  []string `json:"routes,omitempty"`
 	Outcome string   `json:"outcome,omitempty"`
 	Payment string   `json:"payment,omitempty"`
+	// Call is what the call's own parameters must be.
+	Call map[string][]string `json:"call,omitempty"`
 }
 
 func (r reads) names(route string) bool { return slices.Contains(r.Routes, route) }
 
-// Reading is what the notice says of a call of a route. ok is false where it says nothing: then the gateway is to be asked.
-func (n *Notice) Reading(route string) (o claims.Outcome, payment string, ok bool) {
-	return n.read(func(r reads) bool { return len(r.Routes) == 0 || r.names(route) })
+// called reports whether a call was as the case says.
+func (r reads) called(lookup map[string]string) bool {
+	for name, texts := range r.Call {
+		if !slices.Contains(texts, lookup[name]) {
+			return false
+		}
+	}
+	return true
 }
 
-// ReadingByObject is Reading for a call that was found by its object alone. Several calls share one object (an intent, its
-// capture, its cancellation), so that only a case which names the route says something.
-func (n *Notice) ReadingByObject(route string) (o claims.Outcome, payment string, ok bool) {
-	return n.read(func(r reads) bool { return r.names(route) })
+// Reading is what the notice says of a call of a route, without parameters. See ReadingOf.
+func (n *Notice) Reading(route string) (o claims.Outcome, payment string, ok bool) {
+	return n.ReadingOf(claims.Facts{Route: route}, false)
+}
+
+// ReadingOf is what the notice says of a call. ok is false where it says nothing: then the gateway is to be asked. byObject: the call
+// was found by its object alone. Several calls share one object (an intent, its capture, its cancellation), so that then only a
+// case which names the route says something.
+func (n *Notice) ReadingOf(f claims.Facts, byObject bool) (o claims.Outcome, payment string, ok bool) {
+	return n.read(func(r reads) bool {
+		return (r.names(f.Route) || len(r.Routes) == 0 && !byObject) && r.called(f.Lookup)
+	})
 }
 
 func (n *Notice) read(of func(reads) bool) (o claims.Outcome, payment string, ok bool) {
@@ -254,7 +269,7 @@ func (g *Gateway) notice(v *verifier, e item) (n Notice, err error) {
 	}
 	for _, c := range w.Cases {
 		if allHold(c.When, e.doc) {
-			n.readings = append(n.readings, reads{c.Routes, c.Outcome, c.Payment})
+			n.readings = append(n.readings, reads{Routes: c.Routes, Outcome: c.Outcome, Payment: c.Payment, Call: c.Call})
 		}
 	}
 	if w.Answer != nil && n.Signed && v.s.At == "" && !w.Form { // a signature of its own covers some fields of an event, not its object

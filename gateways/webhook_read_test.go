@@ -227,11 +227,13 @@ func TestOddBodies(t *testing.T) {
 
 // By an object alone only a case that names the route tells: an intent is its creation's, its capture's and its cancellation's.
 func TestReadingByObject(t *testing.T) {
-	n := Notice{Signed: true, readings: []reads{{nil, "succeeded", ""}, {[]string{"capture"}, "succeeded", "done"}}}
-	if _, _, ok := n.ReadingByObject("cancel"); ok {
+	n := Notice{Signed: true, readings: []reads{
+		{Outcome: "succeeded"}, {Routes: []string{"capture"}, Outcome: "succeeded", Payment: "done"},
+	}}
+	if _, _, ok := n.ReadingOf(claims.Facts{Route: "cancel"}, true); ok {
 		t.Error("a case of all routes tells by an object")
 	}
-	if o, p, ok := n.ReadingByObject("capture"); !ok || o != claims.Succeeded || p != "done" {
+	if o, p, ok := n.ReadingOf(claims.Facts{Route: "capture"}, true); !ok || o != claims.Succeeded || p != "done" {
 		t.Error("a case that names the route tells nothing")
 	}
 	if _, p, _ := n.Reading("capture"); p != "" {

@@ -57,6 +57,13 @@ func (g *Gateway) noticeCases(p *problems) {
 			known := slices.ContainsFunc(g.Routes, func(r *Route) bool { return r != nil && r.Name == name })
 			p.want(known, path+".routes", name, "names of this gateway's routes")
 		}
+		for name := range c.Call {
+			known := slices.ContainsFunc(c.Routes, func(route string) bool {
+				r := g.route(route)
+				return r != nil && r.Params[name] != ""
+			})
+			p.want(known, path+".call", name, "names of params of its routes")
+		}
 		o, ok := outcomes[first(c.Outcome, "unknown")]
 		p.want(ok && c.Outcome != "unknown", path+".outcome", c.Outcome, "succeeded, declined, not-executed, or none")
 		p.want(paymentWord(c.Payment), path+".payment", c.Payment, "pending, done, failed, reversed")

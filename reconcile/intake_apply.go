@@ -120,6 +120,9 @@ func (in *Intake) one(ctx context.Context, p place, n *gateways.Notice, h hit, r
 			return NoticeMismatch, nil
 		}
 		word, counts := in.word(p, n, h, f)
+		if h.reference != "" && gateways.OwnReference(f) && (n.Object == "" || n.Object != r.Object) {
+			counts = false // the app's own reference may stand on other payments too, also on those made elsewhere
+		}
 		switch {
 		case !n.Fits(f):
 			in.Log.Warn("a notice tells another amount or currency than the call's; the gateway is asked",
@@ -147,17 +150,13 @@ func (in *Intake) one(ctx context.Context, p place, n *gateways.Notice, h hit, r
 
 // word makes of a notice what it says of a call; false: nothing that counts.
 func (in *Intake) word(p place, n *gateways.Notice, h hit, f claims.Facts) (w claims.Noticed, ok bool) {
-	read := n.Reading
-	if h.reference == "" {
-		read = n.ReadingByObject
-	}
-	o, payment, ok := read(f.Route)
+	o, payment, ok := n.ReadingOf(f, h.reference == "")
 	w = claims.Noticed{
 		ID: n.ID, Reference: f.Reference, Outcome: o, Payment: payment, Object: n.Object,
 		By: "gateway " + p.g.Name, Why: "signed notice to account " + p.account,
 	}
-	if o == claims.Succeeded {
-		w.Answer = p.g.KeepFor(f.Route, n.Answer)
+	if o == claims.Succeeded { // what the event is about may be another object than the call's: an order, of a refund
+		w.Object, w.Answer = p.g.ObjectOf(f.Route, n.Answer), p.g.KeepFor(f.Route, n.Answer)
 	}
 	return w, ok && !h.shared && n.Signed
 }

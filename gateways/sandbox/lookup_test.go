@@ -124,7 +124,11 @@ func TestEveryLookup(t *testing.T) {
 				target, body = strings.ReplaceAll(target, "{id}", id), strings.ReplaceAll(body, "{id}", id)
 			}
 			f, text := p.stamped(target, body, "call", "lose-fin")
-			if got := p.find(f); got.Kind != claims.Missed {
+			unchanged := claims.Missed
+			if strings.HasSuffix(tt.target, "/confirm") { // the intent's state does not show what ran
+				unchanged = claims.CouldNotTell
+			}
+			if got := p.find(f); got.Kind != unchanged {
 				t.Errorf("before: %s (%s)", got.Kind, got.Reason)
 			}
 			if r := exchange(p.dial(), text); r.err == nil {
