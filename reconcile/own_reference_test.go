@@ -56,7 +56,7 @@ func ownRefTry(t *testing.T, g *gateways.Gateway, store *memory.Store, app strin
 	next := claims.Record{
 		Key: claims.Key{Tenant: "t", Call: key}, State: claims.StatePending, Revision: 2, Attempt: 1, Claim: id, Sender: l.Guard,
 		Fingerprint: claims.Fingerprint{KeyID: "k1", Canonical: 1, MAC: []byte{1}}, Facts: facts(2),
-		Past: []claims.Past{{Revision: 1, State: claims.StateDeclined, Facts: facts(1), Attempts: []claims.Attempt{{Number: 1, Claim: old, Wrote: true, Outcome: claims.Declined, Proof: "answer"}}}},
+		Past:     []claims.Past{{Revision: 1, State: claims.StateDeclined, Facts: facts(1), Attempts: []claims.Attempt{{Number: 1, Claim: old, Wrote: true, Outcome: claims.Declined, Proof: "answer"}}}},
 		Attempts: []claims.Attempt{{Number: 1, Claim: id, Sender: l.Guard, Guard: l.Guard, Wrote: true}},
 	}
 	sw, err := store.Swap(t.Context(), claims.Condition{Guard: l.Guard, Sender: l.Guard}, claims.Write{Next: next, Claim: true, Timeout: time.Second})
