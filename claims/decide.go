@@ -148,7 +148,7 @@ func decideCall(v View, q Request, ring Ring) Decision {
 	case StateOpen:
 		return decideOpen(v, q)
 	case StateSucceeded, StateDeclined:
-		return decideSettled(r)
+		return decideSettled(r, q)
 	case StateReview:
 		return refuse(r, NeedsReview, reviewDetail(r))
 	case StateCancelled:
@@ -423,8 +423,13 @@ func mayResend(r *Record, q Request, now Now) (Reason, string) {
 	return "", ""
 }
 
-func decideSettled(r *Record) Decision {
-	if r.answerGone() {
+func decideSettled(r *Record, q Request) Decision {
+	switch {
+	case r.ToldOnly() && !q.Asked:
+		return Decision{Action: Reconcile} // the gateway may show what a notice did not bring
+	case r.answerGone() && r.Object != "":
+		return refuse(r, AnswerGone, "the call is "+string(r.State)+"; its answer is not kept; the gateway calls its object "+r.Object)
+	case r.answerGone():
 		return refuse(r, AnswerGone, "the call is "+string(r.State)+"; its answer is not kept")
 	}
 	return Decision{Action: Replay}

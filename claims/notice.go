@@ -126,7 +126,7 @@ func (n Noticed) evidence(v *View) (Evidence, error) {
 	switch i := slices.IndexFunc(r.Past, func(p Past) bool { return p.Facts.Reference == n.Reference }); {
 	case !r.Exists():
 		return e, ErrOrphan
-	case n.Reference == "" && len(r.Past) > 0:
+	case len(r.Past) > 0 && (n.Reference == "" || i >= 0 && n.Reference == r.Facts.Reference):
 		return e, ErrWhichRevision
 	case n.Reference == "" || n.Reference == r.Facts.Reference:
 	case i < 0:

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 )
@@ -121,6 +122,45 @@ func TestStoredErrorIsNoAbsence(t *testing.T) {
 		b.apply(at(settledAt+strong.MissGap), Missed, rules)
 		if b.r.State != want {
 			t.Errorf("%v: %s, want %s", rolls, b.r.State, want)
+		}
+	}
+}
+
+// A success that only a notice told has no answer: a repeat has the gateway asked for one, once.
+func TestToldOnly(t *testing.T) {
+	b := doubt(t)
+	b.hear(later, yes)
+	b.want(StateSucceeded)
+	if !b.r.ToldOnly() {
+		t.Fatal("it has an answer")
+	}
+	wantAction(t, decide(b, later, func(q *Request, _ *View) { q.Asked = false }), Reconcile)
+	wantRefused(t, decide(b, later), AnswerGone, Succeeded)
+	v := Verdict{Version: b.r.Version, Finding: Finding{Kind: FoundDone, Object: "ob_1", Answer: &Answer{Status: 200, Body: []byte("{}")}}}
+	for _, bad := range []Verdict{
+		{Version: v.Version + 1, Finding: v.Finding}, {Version: v.Version, Finding: Finding{Kind: FoundDone}}, {Version: v.Version, Finding: Finding{Kind: Missed, Answer: v.Answer}},
+	} {
+		if _, brought := Bring(b.r, bad); brought {
+			t.Errorf("brought by %+v", bad)
+		}
+	}
+	next, brought := Bring(b.r, v)
+	if !brought || next.Answer == nil || !next.Reconciled || next.Object != "ob_1" || next.ToldOnly() {
+		t.Errorf("%v: %+v", brought, next)
+	}
+	if _, brought := Bring(underWay(t).r, v); brought {
+		t.Error("an answer was replaced")
+	}
+}
+
+// The same reference on two revisions, as apps write their own, tells neither.
+func TestNoticeOfTwoRevisions(t *testing.T) {
+	b := secondRevision(t)
+	b.r.Past[0].Facts.Reference = b.r.Facts.Reference
+	for _, n := range []Noticed{yes, denied} {
+		n.Reference = b.r.Facts.Reference
+		if _, changed, err := b.hear(later, n); !errors.Is(err, ErrWhichRevision) || changed {
+			t.Errorf("%v: %v, %v", n.Outcome, err, changed)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package claims
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Where the money of a call that succeeded is.
 const (
@@ -9,6 +12,24 @@ const (
 	PaymentFailed   = "failed"
 	PaymentReversed = "reversed"
 )
+
+// ToldOnly reports whether a call has succeeded by the word of a notice that brought no answer.
+func (r *Record) ToldOnly() bool {
+	return r.State == StateSucceeded && r.answerGone() && slices.ContainsFunc(r.Attempts, func(a Attempt) bool {
+		return a.Outcome == Succeeded && a.Proof == proofNotice
+	})
+}
+
+// Bring takes the answer of a call that is ToldOnly from a lookup. changed is false where it brought none.
+func Bring(r Record, d Verdict) (next Record, changed bool) {
+	if d.Version != r.Version || !r.ToldOnly() || d.Kind != FoundDone || d.Answer == nil {
+		return r, false
+	}
+	next = r.Clone()
+	next.Answer, next.Reconciled = d.Answer.Clone(), true
+	next.names(d.Object)
+	return next, true
+}
 
 // PollFor is how long a call that succeeded is asked about while its money is still under way: longer than any bank debit takes.
 const PollFor = 30 * 24 * time.Hour

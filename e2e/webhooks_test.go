@@ -67,8 +67,9 @@ func TestWebhook_R65_neverSeen(t *testing.T) {
 	a, w := h.start("A"), h.startWorker("W")
 	send(a.at("raw"), mine("other", "Prefer: wait=0")).want(t, 504, "in-doubt")
 	was := h.record("other")
+	hookNotice{id: "evt_0", ref: "nobody-gave-it"}.until(t, w) // not of the form of ours: somebody else's, and not kept
 	for range 2 {
-		hookNotice{id: "evt_1", ref: "nobody-gave-it"}.until(t, w)
+		hookNotice{id: "evt_1", ref: strings.Repeat("0a", 16)}.until(t, w)
 	}
 	time.Sleep(1500 * time.Millisecond) // three rounds of what is kept
 	if h.inbox() != 1 || w.notices("kept") != "2" || len(h.all()) != 1 || len(h.record("other").Evidence) != len(was.Evidence) {

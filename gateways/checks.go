@@ -79,11 +79,13 @@ func (c *Checks) LiveHost(host string) bool {
 	})
 }
 
-// LiveCredential reports whether a credential, without a scheme, is one that moves real money.
+// LiveCredential reports whether a credential is one that moves real money, with or without a scheme and white space around it.
 func (c *Checks) LiveCredential(credential string) bool {
+	plain := strings.TrimSpace(credential)
+	forms := append(strings.Fields(plain), credential, plain, bare(plain))
 	return slices.ContainsFunc(c.Live, func(pattern string) bool {
-		re, err := regexp.Compile(`^(?:` + pattern + `)$`)
-		return err != nil || re.MatchString(credential)
+		re, err := regexp.Compile(`(?s)^(?:` + pattern + `)$`)
+		return err != nil || slices.ContainsFunc(forms, re.MatchString)
 	})
 }
 

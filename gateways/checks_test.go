@@ -54,7 +54,8 @@ func TestLive(t *testing.T) {
 			t.Errorf("LiveHost(%s) = %v", host, got)
 		}
 	}
-	for cred, want := range map[string]bool{"sk_live_1": true, "rk_live_1": true, "sk_test_1": false, "x sk_live_1": false} {
+	for cred, want := range map[string]bool{"sk_live_1": true, "rk_live_1": true, "sk_test_1": false, "x sk_live_1": true, "sk_live_1\n": true, " sk_live_1": true,
+		"Bearer sk_live_1": true, "Basic c2tfbGl2ZV8xOg==": true, "my_sk_live_1": false} {
 		if got := c.LiveCredential(cred); got != want {
 			t.Errorf("LiveCredential(%s) = %v", cred, got)
 		}

@@ -86,3 +86,12 @@ func validHash(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == sha256.Size && s == strings.ToLower(s)
 }
+
+// looks reports whether a text could have been derived in this shape.
+func (s Shape) looks(text string) bool {
+	n := min(first(s.Length, fullLength[s.Alphabet]), fullLength[s.Alphabet])
+	if s.Alphabet == "uuid" {
+		return len(text) == fullLength["uuid"]
+	}
+	return len(text) == n && strings.Trim(text, alphabets[s.Alphabet]) == ""
+}

@@ -14,6 +14,10 @@ func (g *Gateway) warnings() (found []Problem) {
 	warn := func(field, what, remedy string) {
 		found = append(found, Problem{Field: field, What: what, Remedy: remedy, Warning: true})
 	}
+	if why := g.Loosened(); why != "" {
+		field, what, _ := strings.Cut(why, ": ")
+		warn(field, what+": run refuses it", "take the built-in's value, or less")
+	}
 	if len(g.Error.Members) == 0 {
 		warn("error", "no error shape is declared: an SDK may take the sidecar's refusals for successes", "declare error.members as the gateway writes its own errors")
 	}

@@ -2,6 +2,7 @@ package gateways
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,4 +158,30 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("error %q", err)
 		}
 	})
+}
+
+// A file that extends a built-in gateway promises no more than that one documents, at its own address.
+func TestLoosened(t *testing.T) {
+	for text, want := range map[string]string{
+		"extends: stripe\n": "",
+		"extends: stripe\nkeyRetention: 12h\nsettleAfter: 20m\n":                                                        "",
+		"extends: stripe\nkeyRetention: 25h\n":                                                                          "keyRetention",
+		"extends: stripe\nsettleAfter: 1s\n":                                                                            "settleAfter",
+		"extends: stripe\nbaseURL: https://API.stripe.com.:443\nkeyRetention: 25h\n":                                    "keyRetention",
+		"extends: stripe\nbaseURL: http://127.0.0.1:1\nkeyRetention: 25h\n":                                             "",
+		"extends: checkout\nfamily: a\nroutes: [{name: payments_create, method: POST, path: /payments, probe: true}]\n": "routes.payments_create",
+	} {
+		g, found := Lint([]byte(text), "f")
+		if g == nil {
+			t.Fatalf("%q: %v", text, found)
+		}
+		why := g.Loosened()
+		if (why == "") != (want == "") || !strings.HasPrefix(why, want) {
+			t.Errorf("%q: %q, want %q", text, why, want)
+		}
+		warned := slices.ContainsFunc(found, func(p Problem) bool { return strings.Contains(p.What, "run refuses it") })
+		if warned != (want != "") {
+			t.Errorf("%q: warned %v", text, warned)
+		}
+	}
 }

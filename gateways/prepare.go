@@ -132,6 +132,15 @@ func (m Match) Prepare(in Inbound, id Identity) (Call, error) {
 // appReference marks, among the lookup parameters, a reference that the app chose.
 const appReference = "reference-of"
 
+// MayBeOurs reports whether a reference could be one that a call of ours was given: one that an app chose, or of the shape of those
+// that we make.
+func (g *Gateway) MayBeOurs(reference string) bool {
+	return slices.ContainsFunc(g.Routes, func(r *Route) bool {
+		ref := g.reference(r)
+		return ref != nil && (!ref.Owned || ref.Shape.looks(reference))
+	})
+}
+
 // OwnReference reports whether a call's reference is one that its app chose and that may name other calls too: what carries it is
 // not this call's for certain.
 func OwnReference(f claims.Facts) bool { return f.Lookup[appReference] != "" }

@@ -3,6 +3,8 @@ package gateways
 import (
 	"fmt"
 	"net"
+	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -44,6 +46,35 @@ func Declared(name string) (*Gateway, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Loosened says in what a gateway that extends a built-in one, at that one's own address, promises more than it documents; "":
+// nothing.
+func (g *Gateway) Loosened() string {
+	b, ok := Declared(g.Extends)
+	u, err := url.Parse(g.BaseURL)
+	if !ok || err != nil || !slices.Contains(b.Hosts, strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))) || b.Validate() != nil {
+		return ""
+	}
+	switch {
+	case b.KeyRetention > 0 && g.KeyRetention > b.KeyRetention:
+		return "keyRetention: " + brief(g.KeyRetention) + " is longer than the " + brief(b.KeyRetention) + " that " + b.Title + " documents"
+	case g.SettleAfter < b.SettleAfter:
+		return "settleAfter: " + brief(g.SettleAfter) + " is shorter than " + brief(b.SettleAfter)
+	}
+	for _, r := range g.Routes {
+		of := b.route(r.Name)
+		if of == nil {
+			continue
+		}
+		if kept := first(of.KeyRetention, b.KeyRetention); first(r.KeyRetention, g.KeyRetention) > kept {
+			return "routes." + r.Name + ".keyRetention: longer than the " + brief(kept) + " that " + b.Title + " documents"
+		}
+		if r.Probe && !of.Probe || r.Lookup != nil && r.Lookup.Proves && (of.Lookup == nil || !of.Lookup.Proves) {
+			return "routes." + r.Name + ": promises what " + b.Title + " does not"
+		}
+	}
+	return ""
 }
 
 // DeclaredCallKey takes the idempotency keys that an app chooses for call keys, but for those that the built-in gateway's official

@@ -35,7 +35,7 @@ const (
 	NoticeForged    = "forged"    // a wrong, missing or old signature
 	NoticeMalformed = "malformed" // it cannot be read
 	NoticeFailed    = "failed"    // the store, or a secret, was away: it comes again
-	NoticeFull      = "full"      // too many are kept: it comes again
+	NoticeFull      = "full"      // too many are kept: it comes again, or is dropped where no call is known for it
 	NoticeOrphan    = "orphan"    // kept, and no call came: dropped
 )
 
@@ -225,21 +225,25 @@ func (in *Intake) take(ctx context.Context, w http.ResponseWriter, p place, d ga
 		in.again(w, p, NoticeFailed)
 		return
 	}
-	lasting := true
-	for i := range notices {
+	lasting, failed := true, ""
+	for i := range notices { // one that fails keeps no other from being taken
 		result, err := in.apply(ctx, p, &notices[i], false)
 		switch {
 		case errors.Is(err, claims.ErrInboxFull):
 			in.warn(p, err.Error())
-			in.again(w, p, NoticeFull)
-			return
+			failed = NoticeFull
+			continue
 		case err != nil:
 			in.Log.Warn("a notice was not taken; it is to come again", "tenant", p.tenant, "gateway", p.g.Name, "account", p.account, "error", err)
-			in.again(w, p, NoticeFailed)
-			return
+			failed = NoticeFailed
+			continue
 		}
 		in.result(p.g.Name, result)
-		lasting = lasting && slices.Contains([]string{NoticeIgnored, NoticeWoken, NoticeMismatch}, result) // nothing is relied on
+		lasting = lasting && slices.Contains([]string{NoticeIgnored, NoticeWoken, NoticeMismatch, NoticeFull}, result) // nothing is relied on
+	}
+	if failed != "" {
+		in.again(w, p, failed)
+		return
 	}
 	if !lasting {
 		if err := in.Store.Confirm(ctx); err != nil {

@@ -30,7 +30,7 @@ func (in *Intake) apply(ctx context.Context, p place, n *gateways.Notice, retry 
 		return "", err
 	}
 	result = NoticeIgnored
-	if len(hits) == 0 && n.Tells() && (len(n.References) > 0 || n.Object != "") {
+	if len(hits) == 0 && n.Tells() && slices.ContainsFunc(n.References, p.g.MayBeOurs) {
 		result = NoticeKept
 	}
 	for _, h := range hits {
@@ -42,10 +42,15 @@ func (in *Intake) apply(ctx context.Context, p place, n *gateways.Notice, retry 
 			result = r
 		}
 	}
-	if !retry && (result == NoticeKept || result == NoticeEarly) {
-		return result, in.keep(ctx, p, n)
+	if retry || result != NoticeKept && result != NoticeEarly {
+		return result, nil
 	}
-	return result, nil
+	err = in.keep(ctx, p, n)
+	if errors.Is(err, claims.ErrInboxFull) && result == NoticeKept {
+		in.warn(p, "a notice that no call is known for was dropped: "+err.Error())
+		return NoticeFull, nil // a claim is written before its call is sent, so that it is somebody else's most likely
+	}
+	return result, err
 }
 
 // find finds the calls that a notice names: by each reference, else by the object.
@@ -115,9 +120,13 @@ func (in *Intake) one(ctx context.Context, p place, n *gateways.Notice, h hit, r
 			return NoticeIgnored, nil
 		}
 		name, _, _ := strings.Cut(f.Account, "/")
-		if f.Gateway != p.g.Name || name != p.account || f.Endpoint != strings.TrimSuffix(p.g.BaseURL, "/") {
-			in.warn(p, "a notice names a call of another account or address; it does not count")
+		if f.Gateway != p.g.Name || name != p.account {
+			in.warn(p, "a notice names a call of another account; it does not count")
 			return NoticeMismatch, nil
+		}
+		if f.Endpoint != strings.TrimSuffix(p.g.BaseURL, "/") { // perhaps in the middle of a change of the address
+			in.warn(p, "a notice names a call that went to another address than the gateway has here; it does not count yet")
+			return NoticeEarly, nil
 		}
 		word, counts := in.word(p, n, h, f)
 		if h.reference != "" && gateways.OwnReference(f) && (n.Object == "" || n.Object != r.Object) {
@@ -133,8 +142,8 @@ func (in *Intake) one(ctx context.Context, p place, n *gateways.Notice, h hit, r
 			in.wakes.put(h.key)
 			return NoticeWoken, nil
 		}
-		if try == 0 && retry && word.Outcome == claims.Succeeded && r.Reconcilable(v.Now) {
-			in.ask(ctx, h.key) // it also brings the answer, which is not kept with a notice
+		if try == 0 && word.Outcome == claims.Succeeded && word.Answer == nil && r.Reconcilable(v.Now) {
+			in.ask(ctx, h.key) // it also brings the answer
 			continue
 		}
 		result, again, err := in.hear(ctx, p, v, word)
@@ -156,7 +165,10 @@ func (in *Intake) word(p place, n *gateways.Notice, h hit, f claims.Facts) (w cl
 		By: "gateway " + p.g.Name, Why: "signed notice to account " + p.account,
 	}
 	if o == claims.Succeeded { // what the event is about may be another object than the call's: an order, of a refund
-		w.Object, w.Answer = p.g.ObjectOf(f.Route, n.Answer), p.g.KeepFor(f.Route, n.Answer)
+		w.Answer = p.g.KeepFor(f.Route, n.Answer)
+		if n.Answer != nil {
+			w.Object = p.g.ObjectOf(f.Route, n.Answer)
+		}
 	}
 	return w, ok && !h.shared && n.Signed
 }

@@ -100,6 +100,11 @@ func newDesk(t *testing.T, bend func(*gateways.Gateway)) *desk {
 	d.world = newWorld(t, func(g *gateways.Gateway) {
 		g.Accounts[0].WebhookSecrets = []gateways.Secret{{Env: "HOOK"}}
 		g.Accounts = append(g.Accounts, gateways.Account{Name: "other", WebhookSecrets: []gateways.Secret{{Env: "HOOK_OTHER"}}})
+		for _, r := range g.Routes {
+			if r.Reference != nil {
+				r.Reference.Owned = false // the references here are not of our making
+			}
+		}
 		if bend != nil {
 			bend(g)
 		}

@@ -107,6 +107,11 @@ func (r *Reconciler) call(ctx context.Context, v claims.View) error {
 	if next, moved := claims.ReadEvidence(*rec); rec.Exists() && moved {
 		return r.write(ctx, v, next)
 	}
+	if rec.ToldOnly() {
+		if next, brought := claims.Bring(*rec, r.ask(ctx, v)); brought {
+			return r.write(ctx, v, next)
+		}
+	}
 	if v.Recheckable() {
 		return r.recheck(ctx, v)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 
@@ -38,7 +39,7 @@ func (c checklistSecrets) into(ctx context.Context, cfg *checklist.Config, plan 
 	if c.ClientIDEnv == "" || plan {
 		return nil
 	}
-	mint, err := c.minting(cfg.Gateway, secret)
+	mint, err := c.minting(cfg.Gateway, secret, cfg.ForceLive)
 	if err != nil {
 		return err
 	}
@@ -47,12 +48,15 @@ func (c checklistSecrets) into(ctx context.Context, cfg *checklist.Config, plan 
 }
 
 // minting fetches tokens as run does for an account with oauth2.
-func (c checklistSecrets) minting(g *gateways.Gateway, secret gateways.Secret) (func(context.Context) (string, error), error) {
+func (c checklistSecrets) minting(g *gateways.Gateway, secret gateways.Secret, live bool) (func(context.Context) (string, error), error) {
 	account := &gateways.Account{Name: "checklist", OAuth2: &gateways.OAuth2{ClientID: gateways.Secret{Env: c.ClientIDEnv}, ClientSecret: secret}}
 	if strings.Contains(c.TokenPath, "://") {
 		account.OAuth2.TokenURL = c.TokenPath
 	} else {
 		account.OAuth2.TokenPath = c.TokenPath
+	}
+	if u, err := url.Parse(account.OAuth2.URL(g)); err != nil || g.Checks != nil && g.Checks.LiveHost(u.Host) && !live {
+		return nil, fmt.Errorf("--token-path: the tokens of this address move real money")
 	}
 	link, err := linkTo(g, slog.Default())
 	if err != nil {

@@ -172,3 +172,31 @@ func TestChecklistStops(t *testing.T) {
 		t.Errorf("exit %d (%v):\n%s", code, err, out)
 	}
 }
+
+// A row that was accepted is left out of the exit code, and stands in the report.
+func TestChecklistAllow(t *testing.T) {
+	s, args := checklistSandbox(t)
+	if err := s.Inject(sandbox.Fault{Name: "accept-other-body"}); err != nil {
+		t.Fatal(err)
+	}
+	for allow, want := range map[string]int{"": exitFailed, "G1": exitFailed, "G5": 0} {
+		more := args[:len(args):len(args)]
+		if allow != "" {
+			more = append(more, "--allow", allow)
+		}
+		if code, out, err := checklistRun(t, more...); code != want || !strings.Contains(out, "FAIL") {
+			t.Errorf("allow %q: exit %d (%v)\n%s", allow, code, err, out)
+		}
+	}
+}
+
+// Tokens of a live address are live credentials.
+func TestChecklistLiveTokens(t *testing.T) {
+	t.Setenv("CHECKLIST_CLIENT", "client")
+	t.Setenv("CHECKLIST_KEY", "secret")
+	code, _, err := checklistRun(t, "--gateway", "paypal", "--base-url", "http://127.0.0.1:1", "--credential-env", "CHECKLIST_KEY",
+		"--client-id-env", "CHECKLIST_CLIENT", "--token-path", "https://api-m.paypal.com/v1/oauth2/token")
+	if code != exitNotRun || err == nil || !strings.Contains(err.Error(), "real money") {
+		t.Errorf("exit %d: %v", code, err)
+	}
+}

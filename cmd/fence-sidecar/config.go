@@ -355,7 +355,16 @@ func (c *Config) gateway(gc *GatewayConfig) (*gateways.Gateway, error) {
 		set(&r.BodyLimit, rc.BodyLimit)
 		set(&r.AnswerLimit, rc.AnswerLimit)
 	}
-	return g, g.Validate()
+	if g.Rotating && len(g.Accounts) != 1 {
+		return nil, fmt.Errorf("gateway %s: accounts: one account is needed, as its tokens change and name none", g.Name)
+	}
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	if why := g.Loosened(); why != "" {
+		return nil, fmt.Errorf("gateway %s: %s", g.Name, why)
+	}
+	return g, nil
 }
 
 // asDeclared keeps the facts of a built-in gateway at its own address: what it documents can be taken more carefully, not

@@ -83,6 +83,9 @@ func next(v claims.View, reg *gateways.Registry, attempts int) string {
 	r := &v.Record
 	switch r.State {
 	case claims.StateSucceeded, claims.StateDeclined:
+		if r.Answer == nil {
+			return "nothing; no answer is kept, which a repeat is told."
+		}
 		return "nothing; a repeat gets the stored answer."
 	case claims.StateOpen:
 		if used(r) >= attempts {
@@ -100,7 +103,9 @@ func next(v claims.View, reg *gateways.Registry, attempts int) string {
 	words := "gateway " + r.Facts.Gateway + " is not in the configuration: nobody asks about the call until it is."
 	if g, ok := reg.ByName(r.Facts.Gateway); ok {
 		words = "the gateway is asked about it every half minute or so."
-		if !g.LooksUp(r.Facts.Account) {
+		if g.LookupForm(r.Facts.Route) == "" {
+			words = "the gateway has no lookup for it: a repeat of the call, or a notice, can tell."
+		} else if !g.LooksUp(r.Facts.Account) {
 			words = "account " + r.Facts.Account + " has no lookup credential, so only a repeat of the call can tell."
 		} else if rules, why := g.RulesOf(gateways.WithObject(r.Facts, r.Object)); why != "" {
 			words = "no lookup can find it: " + why + ". A repeat or a notice can tell; else a person decides."
