@@ -53,7 +53,8 @@ func try(t *testing.T, cfg Config, sql string, args ...any) error {
 		t.Fatal(err)
 	}
 	defer c.Close(ctx)
-	_, err = c.Exec(ctx, schemaOf(cfg.Schema).sql(sql), args...)
+	// Without a prepared statement: a pooler gives the next message to another session.
+	_, err = c.Exec(ctx, schemaOf(cfg.Schema).sql(sql), append([]any{pgx.QueryExecModeExec}, args...)...)
 	return err
 }
 
