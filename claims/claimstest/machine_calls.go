@@ -47,6 +47,8 @@ type callMachine struct {
 	claimed int
 	lookup  *lookup // under way
 	least   time.Duration
+	// standstill is how long a process may stand still between a decision and its write; 0: for less than the margin.
+	standstill time.Duration
 }
 
 // process is one sidecar; a killed one comes back under another name.
@@ -297,7 +299,7 @@ func (p *process) works(id claims.ClaimID, not *job) bool {
 // the margin that is kept from the end of a key's retention covers no more.
 func (m *callMachine) write(j *job) {
 	j.stage = fresh
-	if m.w.now.Store.Sub(j.decided) >= margin-unit {
+	if m.w.now.Store.Sub(j.decided) >= max(m.standstill, margin-unit) {
 		m.say("%s decided too long ago", j.name)
 		return
 	}

@@ -47,13 +47,13 @@ var moves = map[string]map[claims.State][]claims.State{
 
 // swap writes, and holds what comes of it against the model.
 func (m *callMachine) swap(what string, c claims.Condition, writes ...claims.Write) (claims.Swapped, error) {
+	got, err := m.h.Backend.Swap(m.ctx, c, writes...)
 	want := m.w.holds(c)
 	for _, w := range writes {
 		if want == nil && (m.recs[w.Next.Key].Version != w.Version || w.Claim && w.Next.Era < m.w.era) {
 			want = claims.ErrLost
 		}
 	}
-	got, err := m.h.Backend.Swap(m.ctx, c, writes...)
 	m.add(" [%s: %s]", what, told(err))
 	same("swap", err, want)
 	if err != nil {
@@ -234,10 +234,15 @@ func (m *callMachine) check(key claims.Key) {
 		wrong("the store holds what was last written", "%q is %s %s rev %d at version %d, want %s %s rev %d at %d",
 			key, got.Key, got.State, got.Revision, got.Version, want.Key, want.State, want.Revision, want.Version)
 	}
+	m.checkSaid(key, &got)
+}
+
+// checkSaid: what is said of a call is what the gateway knows of it.
+func (m *callMachine) checkSaid(key claims.Key, got *claims.Record) {
 	if !got.Exists() {
 		return
 	}
-	o, n := m.rules.outcome(&got), m.gateway.executed[key]
+	o, n := m.rules.outcome(got), m.gateway.executed[key]
 	switch {
 	case n > 0 && (o == claims.NotExecuted || o == claims.Declined):
 		wrong("what was executed is never said not to be", "%q is %s", key.Call, o)

@@ -225,6 +225,26 @@ func told(err error) string {
 // same wants the store to answer as the model does.
 func same(what string, got, want error) {
 	if g, w := told(got), told(want); g != w {
-		wrong(what+" is not answered as the model does", "%s: the store says %q, the model %q", what, g, w)
+		wrong(broken(what, got, want), "%s: the store says %q, the model %q", what, g, w)
 	}
+}
+
+// broken names the promise that a store breaks by an answer.
+func broken(what string, got, want error) string {
+	if got == nil {
+		_, fenced := errors.AsType[*claims.FencedError](want)
+		switch {
+		case fenced:
+			return "nothing is done under a token that is not live (P1)"
+		case errors.Is(want, claims.ErrHeld):
+			return "a scope has one holder (P1)"
+		case errors.Is(want, claims.ErrFinished):
+			return "a finished scope is never granted again (P4)"
+		case errors.Is(want, claims.ErrSenderLives):
+			return "a live sender is never overtaken (P3)"
+		case errors.Is(want, claims.ErrLost):
+			return "a write compares (P3)"
+		}
+	}
+	return what + " is not answered as the model does"
 }
