@@ -5,14 +5,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -53,7 +51,7 @@ func newWire(g *gateways.Gateway, base *url.URL) (*wire, error) {
 		if !e.Credential.IsZero() {
 			w.via.Credential = e.Credential.Value
 		}
-		if w.via.RootCAs, err = roots(e.CABundle); err != nil {
+		if w.via.RootCAs, err = gateways.LoadRoots(e.CABundle); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +60,7 @@ func newWire(g *gateways.Gateway, base *url.URL) (*wire, error) {
 	}
 	w.tls = &tls.Config{ServerName: base.Hostname(), MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	var err error
-	if w.tls.RootCAs, err = roots(g.CABundle); err != nil {
+	if w.tls.RootCAs, err = gateways.LoadRoots(g.CABundle); err != nil {
 		return nil, err
 	}
 	if g.ClientCert != "" {
@@ -73,22 +71,6 @@ func newWire(g *gateways.Gateway, base *url.URL) (*wire, error) {
 		w.tls.Certificates = []tls.Certificate{c}
 	}
 	return w, nil
-}
-
-// roots reads a PEM file; nil: the system's.
-func roots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("%s: no certificate in it", file)
-	}
-	return pool, nil
 }
 
 // open makes a connection.

@@ -43,6 +43,22 @@ type Certificate struct {
 	seen [2]os.FileInfo // of cert, or of what was tried last
 }
 
+// LoadRoots reads a CA bundle, a PEM file; nil where none is named: the system's roots.
+func LoadRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("%s: no PEM certificate in it", file)
+	}
+	return pool, nil
+}
+
 // LoadCertificate reads both files. warn is told, once for each state of the files, that they cannot be used any more (the
 // last good certificate stays) or that the certificate is out of its time.
 func LoadCertificate(certFile, keyFile string, warn func(error)) (*Certificate, error) {

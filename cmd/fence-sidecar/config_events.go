@@ -74,7 +74,7 @@ func (s *sidecar) deliverer() (*reconcile.Deliverer, error) {
 	if e.URL == "" {
 		return nil, nil
 	}
-	pool, err := roots(e.CABundle)
+	pool, err := gateways.LoadRoots(e.CABundle)
 	if err != nil {
 		return nil, fmt.Errorf("events.caBundle: %w", err)
 	}

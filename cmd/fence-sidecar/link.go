@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"sync"
 	"time"
 
@@ -19,7 +17,7 @@ import (
 
 // linkTo reads what a gateway's sends and lookups need to reach it: certificate authorities, client certificate, proxy.
 func linkTo(g *gateways.Gateway, log *slog.Logger) (l reconcile.Link, err error) {
-	if l.Roots, err = roots(g.CABundle); err != nil {
+	if l.Roots, err = gateways.LoadRoots(g.CABundle); err != nil {
 		return l, fmt.Errorf("gateway %s: caBundle: %w", g.Name, err)
 	}
 	if g.ClientCert != "" {
@@ -53,29 +51,13 @@ func proxyTo(g *gateways.Gateway) (*tunnel.Proxy, error) {
 		return nil, errors.New("url: cannot be parsed") // the error would repeat it
 	}
 	t := &tunnel.Proxy{URL: u}
-	if t.RootCAs, err = roots(p.CABundle); err != nil {
+	if t.RootCAs, err = gateways.LoadRoots(p.CABundle); err != nil {
 		return nil, fmt.Errorf("caBundle: %w", err)
 	}
 	if !p.Credential.IsZero() {
 		t.Credential = p.Credential.Value
 	}
 	return t, t.Check()
-}
-
-// roots reads a CA bundle; nil: the system's roots.
-func roots(file string) (*x509.CertPool, error) {
-	if file == "" {
-		return nil, nil
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("%s: no PEM certificate in it", file)
-	}
-	return pool, nil
 }
 
 // egressTo makes the sender of a gateway's calls.
